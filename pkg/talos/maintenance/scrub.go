@@ -1,0 +1,93 @@
+package maintenance
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
+	"go.yaml.in/yaml/v4"
+)
+
+const redacted = "***"
+
+// keyMaterial matches what keys, certificates and tokens look like, also where a message holds only a part of one.
+var keyMaterial = regexp.MustCompile(`-----BEGIN[\s\S]*?(-----END[^-]*-----|$)|[a-z0-9]{6}\.[a-z0-9]{8,}|[A-Za-z0-9+/_-]{24,}={0,2}`)
+
+// scrub makes a node's remark on a configuration fit to be shown: no secret of the configuration is left in it, nor
+// anything that looks like one. A remark on a configuration that cannot be read is withheld, since then nobody can say
+// what of it is secret (T-15).
+func scrub(message string, config []byte) string {
+	secrets, ok := secretValues(config)
+	if !ok {
+		return ""
+	}
+
+	for _, secret := range secrets {
+		message = strings.ReplaceAll(message, secret, redacted)
+	}
+
+	return clean(keyMaterial.ReplaceAllString(message, redacted))
+}
+
+// secretValues are the values that Talos itself redacts in a configuration, the longest first, so that one that
+// contains another goes whole.
+func secretValues(config []byte) ([]string, bool) {
+	provider, err := configloader.NewFromBytes(config)
+	if err != nil {
+		return nil, false
+	}
+
+	// An empty replacement would be indistinguishable from no secret at all; a line break cannot occur in a token.
+	public, err := provider.RedactSecrets("\n").EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+	if err != nil {
+		return nil, false
+	}
+
+	before, okBefore := scalars(config)
+	after, okAfter := scalars(public)
+
+	if !okBefore || !okAfter {
+		return nil, false
+	}
+
+	var secrets []string
+
+	for value := range before {
+		// Shorter ones would blot out ordinary words, and no key is that short.
+		if _, kept := after[value]; !kept && len(value) >= 6 {
+			secrets = append(secrets, value)
+		}
+	}
+
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
+
+	return secrets, true
+}
+
+func scalars(documents []byte) (map[string]struct{}, bool) {
+	values := make(map[string]struct{})
+
+	decoder := yaml.NewDecoder(strings.NewReader(string(documents)))
+
+	for {
+		var node yaml.Node
+
+		if err := decoder.Decode(&node); err != nil {
+			return values, isEOF(err)
+		}
+
+		collect(&node, values)
+	}
+}
+
+func collect(node *yaml.Node, values map[string]struct{}) {
+	if node.Kind == yaml.ScalarNode {
+		values[node.Value] = struct{}{}
+	}
+
+	for _, child := range node.Content {
+		collect(child, values)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,7 +68,6 @@ func TestWhatAnswersIsClassified(t *testing.T) {
 			io.Copy(io.Discard, conn)                          //nolint:errcheck
 		}, ClassNotTalos},
 		{"silence is unreachable", func(conn net.Conn) { io.Copy(io.Discard, conn) }, ClassUnreachable}, //nolint:errcheck
-		{"a closed connection is unreachable", func(conn net.Conn) { conn.Close() }, ClassUnreachable},  //nolint:errcheck
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			near, far := net.Pipe()
@@ -105,6 +105,39 @@ func TestWhatAnswersIsClassified(t *testing.T) {
 		})
 	}
 }
+
+// Req: T-09
+func TestHandshakeErrorsAreClassified(t *testing.T) {
+	remote := func(code uint8) error { return &net.OpError{Op: "remote error", Err: alertError(code)} }
+
+	for _, tc := range []struct {
+		name string
+		err  error
+		want Class
+	}{
+		{"closed at once", io.EOF, ClassUnreachable},
+		{"closed amidst", io.ErrUnexpectedEOF, ClassUnreachable},
+		{"reset", &net.OpError{Op: "read", Err: syscall.ECONNRESET}, ClassUnreachable},
+		{"too late", context.DeadlineExceeded, ClassUnreachable},
+		{"cancelled", context.Canceled, ClassUnreachable},
+		{"certificate required", remote(116), ClassNotInMaintenance},
+		{"bad certificate", remote(42), ClassNotInMaintenance},
+		{"protocol version", remote(70), ClassNotTalos},
+		{"no such protocol", remote(120), ClassNotTalos},
+		{"no TLS record", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, ClassNotTalos},
+		{"no HTTP/2", errNoHTTP2, ClassNotTalos},
+		{"no certificate", errNoLeaf, ClassNotTalos},
+	} {
+		if have := handshakeClass(fmt.Errorf("wrapped: %w", tc.err)); have != tc.want {
+			t.Errorf("%s: have %q, want %q", tc.name, have, tc.want)
+		}
+	}
+}
+
+// alertError is like what crypto/tls hands out for an alert of the peer: a type of its own with the alert's number.
+type alertError uint8
+
+func (alertError) Error() string { return "an alert" }
 
 // Req: T-18
 func TestThePinRefusesAnotherKey(t *testing.T) {

@@ -1,0 +1,116 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// Reason says in one word, of the form that Kubernetes conditions want, why a device did not do what it was asked.
+type Reason string
+
+// The reasons of every protocol. Decisions are taken on these and on Error.Answered, never on an error's text.
+const (
+	// ReasonConnectionRefused: the host is there and nothing listens on the port.
+	ReasonConnectionRefused Reason = "ConnectionRefused"
+	// ReasonTimeout: no answer within the request timeout.
+	ReasonTimeout Reason = "Timeout"
+	// ReasonConnectionLost: the peer reset or closed the connection.
+	ReasonConnectionLost Reason = "ConnectionLost"
+	// ReasonHostUnreachable: the network has no route to the host.
+	ReasonHostUnreachable Reason = "HostUnreachable"
+	// ReasonNameResolutionFailed: the endpoint's host name has no address.
+	ReasonNameResolutionFailed Reason = "NameResolutionFailed"
+	// ReasonUnitNotResponding: the gateway answers and this unit behind it does not (Modbus exceptions 0x0A, 0x0B).
+	ReasonUnitNotResponding Reason = "UnitNotResponding"
+	// ReasonProtocolError: what came back is not the protocol, or not the answer to what was asked.
+	ReasonProtocolError Reason = "ProtocolError"
+	// ReasonConfigurationError: the module's specification cannot work as it stands.
+	ReasonConfigurationError Reason = "ConfigurationError"
+	// ReasonDeviceFailure: the device answers that it failed to do what was asked.
+	ReasonDeviceFailure Reason = "DeviceFailure"
+	// ReasonDeviceBusy: the device answers that it is busy.
+	ReasonDeviceBusy Reason = "DeviceBusy"
+	// ReasonNotSupported: the device answers that it has no such function.
+	ReasonNotSupported Reason = "NotSupported"
+	// ReasonNotMeasured: our own side had no turn to ask, so that nothing is known; it is no verdict on the device
+	// (P-07: what was not measured is Unknown).
+	ReasonNotMeasured Reason = "NotMeasured"
+)
+
+// Error is the error of every Device call.
+type Error struct {
+	Reason Reason
+	// Answered is true when the device itself answered, so that the error concerns what was asked and not the link.
+	Answered bool
+	Err      error
+}
+
+// Error tells the reason and its cause.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return string(e.Reason)
+	}
+	return fmt.Sprintf("%s: %v", e.Reason, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// ReasonOf is the reason that err carries, or ReasonProtocolError when it carries none.
+func ReasonOf(err error) Reason {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason
+	}
+	return ReasonProtocolError
+}
+
+// linkReasons maps what the network says to a reason. The order matters only for the resolver, whose errors may
+// also be timeouts.
+var linkReasons = [...]struct {
+	is     func(error) bool
+	reason Reason
+}{
+	{isResolverError, ReasonNameResolutionFailed},
+	{isAny(syscall.ECONNREFUSED), ReasonConnectionRefused},
+	{isAny(os.ErrDeadlineExceeded, context.DeadlineExceeded, syscall.ETIMEDOUT), ReasonTimeout},
+	{isAny(syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN), ReasonHostUnreachable},
+	{isAny(syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed), ReasonConnectionLost},
+	{isTimeout, ReasonTimeout},
+}
+
+// LinkReason is the reason behind an error of dialing, writing or reading; an error that is not the network's is a
+// ReasonProtocolError.
+func LinkReason(err error) Reason {
+	for _, c := range linkReasons {
+		if c.is(err) {
+			return c.reason
+		}
+	}
+	return ReasonProtocolError
+}
+
+func isAny(targets ...error) func(error) bool {
+	return func(err error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func isResolverError(err error) bool {
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok
+}
+
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}

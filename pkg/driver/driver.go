@@ -82,6 +82,7 @@ const (
 	Uint64  DataType = "uint64"
 	Float32 DataType = "float32"
 	Float64 DataType = "float64"
+	String  DataType = "string"
 )
 
 // FromBits interprets the lowest bits of a raw value as t; false when t is no numeric type.

@@ -15,8 +15,8 @@ type Reason string
 
 // The reasons of every protocol. Decisions are taken on these and on Error.Answered, never on an error's text.
 const (
-	// ReasonConnectionRefused: the host is there and nothing listens on the port.
-	ReasonConnectionRefused Reason = "ConnectionRefused"
+	// ReasonRefused: the host is there and nothing listens on the port.
+	ReasonRefused Reason = "Refused"
 	// ReasonTimeout: no answer within the request timeout.
 	ReasonTimeout Reason = "Timeout"
 	// ReasonConnectionLost: the peer reset or closed the connection.
@@ -76,7 +76,7 @@ var linkReasons = [...]struct {
 	reason Reason
 }{
 	{isResolverError, ReasonNameResolutionFailed},
-	{isAny(syscall.ECONNREFUSED), ReasonConnectionRefused},
+	{isAny(syscall.ECONNREFUSED), ReasonRefused},
 	{isAny(os.ErrDeadlineExceeded, context.DeadlineExceeded, syscall.ETIMEDOUT), ReasonTimeout},
 	{isAny(syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN), ReasonHostUnreachable},
 	{isAny(syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNABORTED, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed), ReasonConnectionLost},

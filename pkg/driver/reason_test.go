@@ -21,7 +21,7 @@ func TestLinkReasonIsDecidedByType(t *testing.T) {
 		err  error
 		want Reason
 	}{
-		{"nothing listens", op(syscall.ECONNREFUSED), ReasonConnectionRefused},
+		{"nothing listens", op(syscall.ECONNREFUSED), ReasonRefused},
 		{"a dial that the kernel gave up", op(syscall.ETIMEDOUT), ReasonTimeout},
 		{"a read past its deadline", &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, ReasonTimeout},
 		{"a context past its deadline", fmt.Errorf("x: %w", context.DeadlineExceeded), ReasonTimeout},

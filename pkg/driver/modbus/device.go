@@ -82,6 +82,9 @@ func (d *device) Read(ctx context.Context, channel driver.Channel) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	if r.dataType == driver.String {
+		return nil, &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: texts are not read over Modbus", channel.Name)}
+	}
 	return d.read(ctx, r)
 }
 
@@ -168,8 +171,8 @@ func (d *device) request(channel driver.Channel) (request, error) {
 			r.dataType = driver.Uint16
 		}
 		n := words(r.dataType)
-		if r.dataType == driver.Bool {
-			// A register that is not zero is true.
+		if r.dataType == driver.Bool || r.dataType == driver.String {
+			// A register that is not zero is true. A text's first register is enough to see that the device answers.
 			n = 1
 		}
 		if n == 0 {
@@ -216,6 +219,7 @@ func (r request) value(raw []byte) any {
 	if r.dataType == driver.Bool {
 		return bits != 0
 	}
+	// Text has no number: Check drops the value, and Read does not come here.
 	v, _ := driver.FromBits(r.dataType, bits)
 	return v
 }

@@ -63,7 +63,7 @@ type IOModuleSpec struct {
 	// OPC UA connection settings. Required for protocol opcua.
 	OPCUA *OPCUAConnection
 	// EtherNet/IP connection settings. Required for protocol ethernetip.
-	EtherNetIP *EtherNetIPConnection
+	Ethernetip *EtherNetIPConnection
 	// Simulation settings. Only for protocol simulation.
 	Simulation *SimulationSettings
 	// Channels that are declared rather than discovered: the register map of a

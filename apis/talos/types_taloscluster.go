@@ -70,7 +70,7 @@ type TalosDiscovery struct {
 	// IPv4 addresses; at most 64.
 	Addresses []string
 	// IPv4 CIDRs with a prefix of /24 or longer; at most 4.
-	CIDRs []string
+	Cidrs []string
 }
 
 // TalosClusterStatus says what discovery found and how the machines stand.

@@ -508,8 +508,8 @@ func (in *TalosDiscovery) DeepCopyInto(out *TalosDiscovery) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
-	if in.CIDRs != nil {
-		in, out := &in.CIDRs, &out.CIDRs
+	if in.Cidrs != nil {
+		in, out := &in.Cidrs, &out.Cidrs
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}

@@ -857,9 +857,9 @@ func (m *IOModuleSpec) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 		i--
 		dAtA[i] = 0x3a
 	}
-	if m.EtherNetIP != nil {
+	if m.Ethernetip != nil {
 		{
-			size, err := m.EtherNetIP.MarshalToSizedBuffer(dAtA[:i])
+			size, err := m.Ethernetip.MarshalToSizedBuffer(dAtA[:i])
 			if err != nil {
 				return 0, err
 			}
@@ -2126,8 +2126,8 @@ func (m *IOModuleSpec) Size() (n int) {
 		l = m.OPCUA.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
-	if m.EtherNetIP != nil {
-		l = m.EtherNetIP.Size()
+	if m.Ethernetip != nil {
+		l = m.Ethernetip.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
 	if m.Simulation != nil {
@@ -2728,7 +2728,7 @@ func (this *IOModuleSpec) String() string {
 		`ProbePlacement:` + strings.Replace(this.ProbePlacement.String(), "ProbePlacement", "ProbePlacement", 1) + `,`,
 		`Modbus:` + strings.Replace(this.Modbus.String(), "ModbusConnection", "ModbusConnection", 1) + `,`,
 		`OPCUA:` + strings.Replace(this.OPCUA.String(), "OPCUAConnection", "OPCUAConnection", 1) + `,`,
-		`EtherNetIP:` + strings.Replace(this.EtherNetIP.String(), "EtherNetIPConnection", "EtherNetIPConnection", 1) + `,`,
+		`Ethernetip:` + strings.Replace(this.Ethernetip.String(), "EtherNetIPConnection", "EtherNetIPConnection", 1) + `,`,
 		`Simulation:` + strings.Replace(this.Simulation.String(), "SimulationSettings", "SimulationSettings", 1) + `,`,
 		`Channels:` + repeatedStringForChannels + `,`,
 		`Probe:` + strings.Replace(this.Probe.String(), "ProbeSettings", "ProbeSettings", 1) + `,`,
@@ -5386,7 +5386,7 @@ func (m *IOModuleSpec) Unmarshal(dAtA []byte) error {
 			iNdEx = postIndex
 		case 6:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field EtherNetIP", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Ethernetip", wireType)
 			}
 			var msglen int
 			for shift := uint(0); ; shift += 7 {
@@ -5413,10 +5413,10 @@ func (m *IOModuleSpec) Unmarshal(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			if m.EtherNetIP == nil {
-				m.EtherNetIP = &EtherNetIPConnection{}
+			if m.Ethernetip == nil {
+				m.Ethernetip = &EtherNetIPConnection{}
 			}
-			if err := m.EtherNetIP.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+			if err := m.Ethernetip.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex

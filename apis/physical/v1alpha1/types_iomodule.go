@@ -78,7 +78,7 @@ type IOModuleSpec struct {
 	// EtherNet/IP connection settings. Required for protocol ethernetip.
 	// +optional
 	// +k8s:optional
-	EtherNetIP *EtherNetIPConnection `json:"ethernetip,omitempty" protobuf:"bytes,6,opt,name=ethernetip"`
+	Ethernetip *EtherNetIPConnection `json:"ethernetip,omitempty" protobuf:"bytes,6,opt,name=ethernetip"`
 	// Simulation settings. Only for protocol simulation.
 	// +optional
 	// +k8s:optional

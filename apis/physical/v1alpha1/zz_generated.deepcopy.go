@@ -406,8 +406,8 @@ func (in *IOModuleSpec) DeepCopyInto(out *IOModuleSpec) {
 		*out = new(OPCUAConnection)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.EtherNetIP != nil {
-		in, out := &in.EtherNetIP, &out.EtherNetIP
+	if in.Ethernetip != nil {
+		in, out := &in.Ethernetip, &out.Ethernetip
 		*out = new(EtherNetIPConnection)
 		(*in).DeepCopyInto(*out)
 	}

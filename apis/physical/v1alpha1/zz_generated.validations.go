@@ -1568,7 +1568,7 @@ func Validate_IOModuleSpec(
 		errs = append(errs, fn(fldPath.Child("opcua"), obj.OPCUA, oldVal, oldObj != nil)...)
 	}
 
-	{ // field IOModuleSpec.EtherNetIP
+	{ // field IOModuleSpec.Ethernetip
 		fn := func(
 			fldPath *field.Path,
 			obj, oldObj *EtherNetIPConnection,
@@ -1593,9 +1593,9 @@ func Validate_IOModuleSpec(
 		}
 		oldVal := safe.Field(oldObj,
 			func(oldObj *IOModuleSpec) *EtherNetIPConnection {
-				return oldObj.EtherNetIP
+				return oldObj.Ethernetip
 			})
-		errs = append(errs, fn(fldPath.Child("ethernetip"), obj.EtherNetIP, oldVal, oldObj != nil)...)
+		errs = append(errs, fn(fldPath.Child("ethernetip"), obj.Ethernetip, oldVal, oldObj != nil)...)
 	}
 
 	{ // field IOModuleSpec.Simulation

@@ -1237,11 +1237,11 @@ func (m *TalosDiscovery) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
-	if len(m.CIDRs) > 0 {
-		for iNdEx := len(m.CIDRs) - 1; iNdEx >= 0; iNdEx-- {
-			i -= len(m.CIDRs[iNdEx])
-			copy(dAtA[i:], m.CIDRs[iNdEx])
-			i = encodeVarintGenerated(dAtA, i, uint64(len(m.CIDRs[iNdEx])))
+	if len(m.Cidrs) > 0 {
+		for iNdEx := len(m.Cidrs) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.Cidrs[iNdEx])
+			copy(dAtA[i:], m.Cidrs[iNdEx])
+			i = encodeVarintGenerated(dAtA, i, uint64(len(m.Cidrs[iNdEx])))
 			i--
 			dAtA[i] = 0x12
 		}
@@ -2160,8 +2160,8 @@ func (m *TalosDiscovery) Size() (n int) {
 			n += 1 + l + sovGenerated(uint64(l))
 		}
 	}
-	if len(m.CIDRs) > 0 {
-		for _, s := range m.CIDRs {
+	if len(m.Cidrs) > 0 {
+		for _, s := range m.Cidrs {
 			l = len(s)
 			n += 1 + l + sovGenerated(uint64(l))
 		}
@@ -2663,7 +2663,7 @@ func (this *TalosDiscovery) String() string {
 	}
 	s := strings.Join([]string{`&TalosDiscovery{`,
 		`Addresses:` + fmt.Sprintf("%v", this.Addresses) + `,`,
-		`CIDRs:` + fmt.Sprintf("%v", this.CIDRs) + `,`,
+		`Cidrs:` + fmt.Sprintf("%v", this.Cidrs) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -6685,7 +6685,7 @@ func (m *TalosDiscovery) Unmarshal(dAtA []byte) error {
 			iNdEx = postIndex
 		case 2:
 			if wireType != 2 {
-				return fmt.Errorf("proto: wrong wireType = %d for field CIDRs", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Cidrs", wireType)
 			}
 			var stringLen uint64
 			for shift := uint(0); ; shift += 7 {
@@ -6713,7 +6713,7 @@ func (m *TalosDiscovery) Unmarshal(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.CIDRs = append(m.CIDRs, string(dAtA[iNdEx:postIndex]))
+			m.Cidrs = append(m.Cidrs, string(dAtA[iNdEx:postIndex]))
 			iNdEx = postIndex
 		default:
 			iNdEx = preIndex

@@ -98,7 +98,7 @@ type TalosDiscovery struct {
 	// +optional
 	// +k8s:optional
 	// +listType=atomic
-	CIDRs []string `json:"cidrs,omitempty" protobuf:"bytes,2,rep,name=cidrs"`
+	Cidrs []string `json:"cidrs,omitempty" protobuf:"bytes,2,rep,name=cidrs"`
 }
 
 // TalosClusterStatus says what discovery found and how the machines stand.

@@ -2843,7 +2843,7 @@ func Validate_TalosDiscovery(
 		errs = append(errs, fn(fldPath.Child("addresses"), obj.Addresses, oldVal, oldObj != nil)...)
 	}
 
-	{ // field TalosDiscovery.CIDRs
+	{ // field TalosDiscovery.Cidrs
 		fn := func(
 			fldPath *field.Path,
 			obj, oldObj []string,
@@ -2866,9 +2866,9 @@ func Validate_TalosDiscovery(
 		}
 		oldVal := safe.Field(oldObj,
 			func(oldObj *TalosDiscovery) []string {
-				return oldObj.CIDRs
+				return oldObj.Cidrs
 			})
-		errs = append(errs, fn(fldPath.Child("cidrs"), obj.CIDRs, oldVal, oldObj != nil)...)
+		errs = append(errs, fn(fldPath.Child("cidrs"), obj.Cidrs, oldVal, oldObj != nil)...)
 	}
 
 	return errs

@@ -26,7 +26,7 @@ type IOModuleSpecApplyConfiguration struct {
 	// OPC UA connection settings. Required for protocol opcua.
 	OPCUA *OPCUAConnectionApplyConfiguration `json:"opcua,omitempty"`
 	// EtherNet/IP connection settings. Required for protocol ethernetip.
-	EtherNetIP *EtherNetIPConnectionApplyConfiguration `json:"ethernetip,omitempty"`
+	Ethernetip *EtherNetIPConnectionApplyConfiguration `json:"ethernetip,omitempty"`
 	// Simulation settings. Only for protocol simulation.
 	Simulation *SimulationSettingsApplyConfiguration `json:"simulation,omitempty"`
 	// Channels that are declared rather than discovered: the register map of a
@@ -82,11 +82,11 @@ func (b *IOModuleSpecApplyConfiguration) WithOPCUA(value *OPCUAConnectionApplyCo
 	return b
 }
 
-// WithEtherNetIP sets the EtherNetIP field in the declarative configuration to the given value
+// WithEthernetip sets the Ethernetip field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the EtherNetIP field is set to the value of the last call.
-func (b *IOModuleSpecApplyConfiguration) WithEtherNetIP(value *EtherNetIPConnectionApplyConfiguration) *IOModuleSpecApplyConfiguration {
-	b.EtherNetIP = value
+// If called multiple times, the Ethernetip field is set to the value of the last call.
+func (b *IOModuleSpecApplyConfiguration) WithEthernetip(value *EtherNetIPConnectionApplyConfiguration) *IOModuleSpecApplyConfiguration {
+	b.Ethernetip = value
 	return b
 }
 

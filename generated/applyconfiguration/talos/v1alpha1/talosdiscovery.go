@@ -11,7 +11,7 @@ type TalosDiscoveryApplyConfiguration struct {
 	// IPv4 addresses; at most 64.
 	Addresses []string `json:"addresses,omitempty"`
 	// IPv4 CIDRs with a prefix of /24 or longer; at most 4.
-	CIDRs []string `json:"cidrs,omitempty"`
+	Cidrs []string `json:"cidrs,omitempty"`
 }
 
 // TalosDiscoveryApplyConfiguration constructs a declarative configuration of the TalosDiscovery type for use with
@@ -30,12 +30,12 @@ func (b *TalosDiscoveryApplyConfiguration) WithAddresses(values ...string) *Talo
 	return b
 }
 
-// WithCIDRs adds the given value to the CIDRs field in the declarative configuration
+// WithCidrs adds the given value to the Cidrs field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the CIDRs field.
-func (b *TalosDiscoveryApplyConfiguration) WithCIDRs(values ...string) *TalosDiscoveryApplyConfiguration {
+// If called multiple times, values provided by each call will be appended to the Cidrs field.
+func (b *TalosDiscoveryApplyConfiguration) WithCidrs(values ...string) *TalosDiscoveryApplyConfiguration {
 	for i := range values {
-		b.CIDRs = append(b.CIDRs, values[i])
+		b.Cidrs = append(b.Cidrs, values[i])
 	}
 	return b
 }

@@ -18,7 +18,7 @@ type Part string
 const (
 	PartUUID   Part = "uuid"
 	PartSerial Part = "serial"
-	PartMAC    Part = "mac"
+	PartMAC    Part = "macAddresses"
 )
 
 // Link is what one network link says about itself, as read from the node.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/types/block"
 	"github.com/siderolabs/talos/pkg/machinery/config/types/network"
 	"github.com/siderolabs/talos/pkg/machinery/gendata"
+	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -353,7 +355,7 @@ func TestTheApprovalsChoicesAreRendered(t *testing.T) {
 
 // Req: T-15
 func TestOlderTalosGetsItsNetworkInTheMachineSection(t *testing.T) {
-	provider := mustRender(t, newInput(newBundle(t), func(c *v1alpha1.TalosClusterSpec, m *v1alpha1.TalosMachineSpec) {
+	data, err := Render(newInput(newBundle(t), func(c *v1alpha1.TalosClusterSpec, m *v1alpha1.TalosMachineSpec) {
 		c.TalosVersion, c.KubernetesVersion = "v1.11.5", "v1.34.1"
 		m.Network = &v1alpha1.MachineNetwork{
 			Hostname:    "line-1",
@@ -362,18 +364,45 @@ func TestOlderTalosGetsItsNetworkInTheMachineSection(t *testing.T) {
 			TimeServers: []string{"192.0.2.123"},
 		}
 	}))
-
-	raw := provider.RawV1Alpha1().MachineConfig
-	net := raw.MachineNetwork //nolint:staticcheck // it is what Talos before 1.12 knows
-
-	if len(provider.Documents()) != 1 || net == nil || net.NetworkHostname != "line-1" || len(net.NetworkInterfaces) != 1 ||
-		net.NetworkInterfaces[0].DeviceSelector.NetworkDevicePermanentAddress != "b4:45:06:aa:00:01" ||
-		!slices.Equal(net.NameServers, []string{"192.0.2.53"}) {
-		t.Errorf("network %+v", net)
+	if err != nil {
+		t.Fatal(err)
 	}
 
-	if !strings.HasSuffix(raw.MachineInstall.InstallImage, ":v1.11.5") {
-		t.Errorf("installer %q", raw.MachineInstall.InstallImage)
+	var rendered struct {
+		Machine struct {
+			Network struct {
+				Hostname    string
+				Nameservers []string
+				Interfaces  []struct {
+					DeviceSelector struct {
+						PermanentAddr string `yaml:"permanentAddr"`
+					} `yaml:"deviceSelector"`
+					Addresses []string
+				}
+			}
+			Time    struct{ Servers []string }
+			Install struct{ Image string }
+		}
+	}
+
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&rendered); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		t.Errorf("has more than one document: %v", err)
+	}
+
+	m := rendered.Machine
+	if m.Network.Hostname != "line-1" || !slices.Equal(m.Network.Nameservers, []string{"192.0.2.53"}) ||
+		!slices.Equal(m.Time.Servers, []string{"192.0.2.123"}) || len(m.Network.Interfaces) != 1 ||
+		m.Network.Interfaces[0].DeviceSelector.PermanentAddr != "b4:45:06:aa:00:01" || !slices.Equal(m.Network.Interfaces[0].Addresses, []string{"192.0.2.10/24"}) {
+		t.Errorf("machine section %+v", m)
+	}
+
+	if !strings.HasSuffix(m.Install.Image, ":v1.11.5") {
+		t.Errorf("installer %q", m.Install.Image)
 	}
 }
 

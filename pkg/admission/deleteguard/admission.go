@@ -1,0 +1,182 @@
+// Package deleteguard refuses to delete an approved TalosMachine, or a TalosCluster that has one, until it is
+// un-approved: what runs would be left without an owner. A namespace that is going away takes all with it (T-17).
+package deleteguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apiserver/pkg/admission"
+	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/fieldplane/fieldplane/apis/talos"
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
+)
+
+// PluginName is the name under which the plugin is registered.
+const PluginName = "DeleteGuard"
+
+// Register makes the plugin known.
+func Register(plugins *admission.Plugins) {
+	plugins.Register(PluginName, func(io.Reader) (admission.Interface, error) { return New(), nil })
+}
+
+// Guard is the plugin.
+type Guard struct {
+	*admission.Handler
+	client     versioned.Interface
+	host       kubernetes.Interface
+	namespaces corelisters.NamespaceLister
+	synced     cache.InformerSynced
+}
+
+var (
+	_ admission.ValidationInterface                       = &Guard{}
+	_ initializer.WantsFieldplaneClient                   = &Guard{}
+	_ genericinitializer.WantsExternalKubeClientSet       = &Guard{}
+	_ genericinitializer.WantsExternalKubeInformerFactory = &Guard{}
+)
+
+// New returns the plugin, to be initialized with clients for our kinds and for the host's namespaces.
+func New() *Guard {
+	return &Guard{Handler: admission.NewHandler(admission.Delete)}
+}
+
+// SetFieldplaneClient implements initializer.WantsFieldplaneClient.
+func (g *Guard) SetFieldplaneClient(client versioned.Interface) { g.client = client }
+
+// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet of k8s.io/apiserver.
+func (g *Guard) SetExternalKubeClientSet(client kubernetes.Interface) { g.host = client }
+
+// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory of k8s.io/apiserver.
+func (g *Guard) SetExternalKubeInformerFactory(f kubeinformers.SharedInformerFactory) {
+	namespaces := f.Core().V1().Namespaces()
+	g.namespaces, g.synced = namespaces.Lister(), namespaces.Informer().HasSynced
+}
+
+// ValidateInitialization implements admission.InitializationValidator.
+func (g *Guard) ValidateInitialization() error {
+	switch {
+	case g.client == nil:
+		return errors.New(PluginName + " needs a client for the talos group")
+	case g.host == nil || g.namespaces == nil:
+		return errors.New(PluginName + " needs a client and an informer for namespaces")
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface. The object is the stored one: the request of a deletecollection
+// names none, and asks here once for each.
+func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetSubresource() != "" {
+		return nil
+	}
+	var (
+		name    string
+		refusal error
+		err     error
+	)
+	switch a.GetResource().GroupResource() {
+	case talos.Resource("talosmachines"):
+		machine, ok := a.GetOldObject().(*talos.TalosMachine)
+		if !ok {
+			return apierrors.NewInternalError(fmt.Errorf("%s: expected a stored TalosMachine, have %T", PluginName, a.GetOldObject()))
+		}
+		name = machine.Name
+		if ptr.Deref(machine.Spec.Approved, false) {
+			refusal = errors.New("spec.approved is true: an approved machine cannot be deleted; set spec.approved to false through the approval subresource first")
+		}
+	case talos.Resource("talosclusters"):
+		cluster, ok := a.GetOldObject().(*talos.TalosCluster)
+		if !ok {
+			return apierrors.NewInternalError(fmt.Errorf("%s: expected a stored TalosCluster, have %T", PluginName, a.GetOldObject()))
+		}
+		name = cluster.Name
+		if g.goingAwayByInformer(cluster.Namespace) {
+			return nil
+		}
+		if refusal, err = g.approvedMachines(ctx, cluster); err != nil {
+			return apierrors.NewServiceUnavailable(fmt.Sprintf("could not list the machines of TalosCluster %s/%s to see whether one is approved, try again: %v", cluster.Namespace, name, err))
+		}
+	}
+	if refusal == nil {
+		return nil
+	}
+
+	going, err := g.goingAway(ctx, a.GetNamespace())
+	switch {
+	case going:
+		return nil
+	case err != nil:
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s %q: %v; could not see whether namespace %q is going away, try again: %v",
+			a.GetResource().Resource, name, refusal, a.GetNamespace(), err))
+	}
+	return apierrors.NewForbidden(a.GetResource().GroupResource(), name, refusal)
+}
+
+// approvedMachines returns why the cluster cannot be deleted, or nil. It lists live: an informer that lacks the latest
+// approval would let go of the cluster of an approved machine, and clusters are deleted rarely.
+func (g *Guard) approvedMachines(ctx context.Context, cluster *talos.TalosCluster) (refusal, err error) {
+	list, err := g.client.TalosV1alpha1().TalosMachines(cluster.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.AndSelectors(
+			fields.OneTermEqualSelector(v1alpha1.MachineClusterRefField, cluster.Name),
+			fields.OneTermEqualSelector(v1alpha1.MachineApprovedField, "true"),
+		).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	var approved []string
+	for _, machine := range list.Items {
+		if machine.Spec.ClusterRef.Name == cluster.Name && ptr.Deref(machine.Spec.Approved, false) {
+			approved = append(approved, machine.Name)
+		}
+	}
+	if len(approved) == 0 {
+		return nil, nil
+	}
+	slices.Sort(approved)
+	const named = 3
+	text := strings.Join(approved[:min(named, len(approved))], ", ")
+	if more := len(approved) - named; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("its machines with spec.approved true must be un-approved first: %s", text), nil
+}
+
+// goingAway tells whether the namespace is being deleted or is gone, by the informer and, before it says no, by a live read.
+func (g *Guard) goingAway(ctx context.Context, name string) (bool, error) {
+	if g.goingAwayByInformer(name) {
+		return true, nil
+	}
+	namespace, err := g.host.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return namespace.DeletionTimestamp != nil, nil
+}
+
+func (g *Guard) goingAwayByInformer(name string) bool {
+	if !g.synced() {
+		return false
+	}
+	namespace, err := g.namespaces.Get(name)
+	return err == nil && namespace.DeletionTimestamp != nil
+}

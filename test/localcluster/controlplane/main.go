@@ -1,5 +1,5 @@
 // Command controlplane is the local cluster's control plane in one binary: it
-// is kube-apiserver, kube-controller-manager, kube-scheduler or kubectl,
+// is etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl,
 // whichever name it was started by.
 package main
 
@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -18,6 +19,8 @@ import (
 func main() {
 	name := filepath.Base(os.Args[0])
 	switch name {
+	case "etcd":
+		etcdmain.Main(os.Args)
 	case "kube-apiserver":
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "kube-controller-manager":
@@ -30,7 +33,7 @@ func main() {
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "controlplane: started as %q; link it as kube-apiserver, kube-controller-manager, kube-scheduler or kubectl\n", name)
+		fmt.Fprintf(os.Stderr, "controlplane: started as %q; link it as etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl\n", name)
 		os.Exit(2)
 	}
 }

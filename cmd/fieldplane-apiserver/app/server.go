@@ -1,0 +1,194 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/apiserver"
+	"github.com/fieldplane/fieldplane/pkg/etcd"
+	"github.com/fieldplane/fieldplane/pkg/pki"
+)
+
+const (
+	// hostPatience is how long a start waits for the host cluster to answer.
+	hostPatience = time.Minute
+	// storePatience bounds the start and the stop of the embedded etcd.
+	storePatience = 30 * time.Second
+)
+
+// NewCommand returns the command line. The server runs until the context ends.
+func NewCommand(ctx context.Context) *cobra.Command {
+	components, componentsErr := apiserver.NewComponentGlobals()
+	options := &Options{}
+	if componentsErr == nil {
+		options = NewOptions(components)
+	}
+	command := &cobra.Command{
+		Use:           "fieldplane-apiserver",
+		Short:         "Serve the physical and talos groups behind a cluster's kube-apiserver, and run their controllers",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: false,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if componentsErr != nil {
+				return componentsErr
+			}
+			if err := components.Set(); err != nil {
+				return err
+			}
+			options.Complete()
+			if err := options.Validate(); err != nil {
+				return err
+			}
+			return Run(command.Context(), options)
+		},
+	}
+	command.SetContext(ctx)
+	if componentsErr == nil {
+		for _, set := range options.Flags().FlagSets {
+			command.Flags().AddFlagSet(set)
+		}
+	}
+	return command
+}
+
+// Run runs the server until the context ends, then stops it in order: readiness
+// fails, controllers stop, requests drain, and the store closes last.
+func Run(ctx context.Context, options *Options) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	clock := clock.RealClock{}
+
+	// First the store: its lock keeps a second server from doing anything at all
+	// to the first one's data or certificate.
+	var storeHealth func() error
+	if options.EmbeddedEtcd() {
+		startCtx, started := context.WithTimeout(ctx, storePatience)
+		store, startErr := etcd.Start(startCtx, etcd.Options{DataDir: options.DataDir, QuotaBytes: options.QuotaBytes})
+		started()
+		if startErr != nil {
+			return fmt.Errorf("embedded etcd: %w", startErr)
+		}
+		defer func() {
+			// The context of the server has ended by now; the store needs one of its own.
+			stopCtx, stopped := context.WithTimeout(context.Background(), storePatience)
+			defer stopped()
+			err = errors.Join(err, store.Close(stopCtx))
+			klog.InfoS("Embedded etcd closed")
+		}()
+		go func() {
+			select {
+			case storeErr := <-store.Err():
+				if storeErr == nil {
+					storeErr = errors.New("it stopped by itself")
+				}
+				cancel(fmt.Errorf("embedded etcd: %w", storeErr))
+			case <-ctx.Done():
+			}
+		}()
+		options.Recommended.Etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
+		storeHealth = store.Check
+	}
+
+	host, err := hostConfig(options.Recommended.CoreAPI.CoreAPIKubeconfigPath)
+	if err != nil {
+		return err
+	}
+	hostClient, err := kubernetes.NewForConfig(host)
+	if err != nil {
+		return fmt.Errorf("client for the host cluster: %w", err)
+	}
+	credentials, err := credentials(ctx, hostClient, clock, options)
+	if err != nil {
+		return err
+	}
+	serving, err := pki.NewServingCertificate(credentials.Serving)
+	if err != nil {
+		return err
+	}
+
+	server, err := apiserver.New(apiserver.Settings{
+		Recommended:        options.Recommended,
+		ServerRun:          options.ServerRun,
+		Components:         options.Components,
+		Flags:              options.Flags(),
+		Host:               host,
+		Serving:            serving,
+		ServiceAccountUser: "system:serviceaccount:" + options.Namespace + ":" + options.ServiceAccount,
+		StoreHealth:        storeHealth,
+		Clock:              clock,
+	})
+	if err != nil {
+		return err
+	}
+	apiServices, err := aggregator.NewForConfig(host)
+	if err != nil {
+		return fmt.Errorf("client for APIServices: %w", err)
+	}
+	if err := server.AddPublisher(apiServices.ApiregistrationV1().APIServices(), credentials.Authority.CertificatePEM(), clock); err != nil {
+		return err
+	}
+	if err := server.AddControllers(apiserver.ControllerSettings{
+		Authority:  credentials.Authority,
+		Namespace:  options.Namespace,
+		ProbeImage: options.ProbeImage,
+		// The lock on the data directory already keeps everybody else out.
+		Elect:    !embedded(storeHealth),
+		Identity: options.Identity,
+		Clock:    clock,
+	}); err != nil {
+		return err
+	}
+
+	if err := server.Generic.PrepareRun().RunWithContext(ctx); err != nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+func embedded(storeHealth func() error) bool { return storeHealth != nil }
+
+// hostConfig says how the host cluster is reached: by the kubeconfig, or from
+// within a pod. The client's default of 5 requests a second would be the
+// server's own limit.
+func hostConfig(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("host cluster: --kubeconfig %q: %w", kubeconfig, err)
+	}
+	config.QPS, config.Burst = 200, 400
+	return config, nil
+}
+
+// credentials reads or makes the CA and the serving certificate. A host cluster
+// that does not answer yet is waited for.
+func credentials(ctx context.Context, client kubernetes.Interface, clock clock.PassiveClock, options *Options) (*pki.Credentials, error) {
+	names := pki.ServingNames(options.ServiceName, options.Namespace)
+	var credentials *pki.Credentials
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, time.Second, hostPatience, true, func(ctx context.Context) (bool, error) {
+		credentials, last = pki.EnsureServing(ctx, client.CoreV1().Secrets(options.Namespace), clock, names...)
+		if last != nil {
+			klog.ErrorS(last, "Waiting for the serving certificate", "namespace", options.Namespace)
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("serving certificate: %w", errors.Join(last, err))
+	}
+	return credentials, nil
+}

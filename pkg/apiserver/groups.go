@@ -1,0 +1,61 @@
+package apiserver
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/apis/physical"
+	physicalv1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/apis/talos"
+	talosv1alpha1 "github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/registry/physical/controller"
+	"github.com/fieldplane/fieldplane/pkg/registry/physical/controlmodule"
+	"github.com/fieldplane/fieldplane/pkg/registry/physical/iomodule"
+	"github.com/fieldplane/fieldplane/pkg/registry/physical/unit"
+	"github.com/fieldplane/fieldplane/pkg/registry/talos/taloscluster"
+	"github.com/fieldplane/fieldplane/pkg/registry/talos/talosmachine"
+)
+
+type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error)
+
+// InstallGroups opens the stores and serves both groups.
+func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
+	options generic.RESTOptionsGetter, clock clock.PassiveClock,
+) error {
+	parameters := runtime.NewParameterCodec(scheme)
+	groups := []struct {
+		name, version string
+		kinds         []newStorage
+	}{
+		{physical.GroupName, physicalv1alpha1.SchemeGroupVersion.Version, []newStorage{
+			iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
+		}},
+		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
+			taloscluster.NewStorage, talosmachine.NewStorage,
+		}},
+	}
+	for _, group := range groups {
+		served := map[string]rest.Storage{}
+		for _, open := range group.kinds {
+			kind, err := open(scheme, options, clock)
+			if err != nil {
+				return err
+			}
+			for path, storage := range kind {
+				served[path] = storage
+			}
+		}
+		info := genericapiserver.NewDefaultAPIGroupInfo(group.name, scheme, parameters, codecs)
+		info.VersionedResourcesStorageMap[group.version] = served
+		if err := server.InstallAPIGroup(&info); err != nil {
+			return fmt.Errorf("install API group %s: %w", group.name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+package taloscluster
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/apis/talos"
+	"github.com/fieldplane/fieldplane/pkg/registry/object"
+)
+
+// NewStorage returns what serves talosclusters and its subresources, by path.
+func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+	store, err := object.NewREST(object.Kind{
+		Resource:   talos.Resource("talosclusters"),
+		Singular:   talos.Resource("taloscluster"),
+		ShortNames: []string{"tc"},
+		New:        func() runtime.Object { return &talos.TalosCluster{} },
+		NewList:    func() runtime.Object { return &talos.TalosClusterList{} },
+		Attributes: attributes,
+		Strategy:   newMain(scheme),
+		Table:      newTable(clock),
+	}, options)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]rest.Storage{
+		"talosclusters":        store,
+		"talosclusters/status": object.NewSubresource(store, newStatusOnly(scheme), versions, []any{"status"}),
+	}, nil
+}

@@ -1,0 +1,156 @@
+package app
+
+import (
+	"context"
+	crand "crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/net/netutil"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
+	"github.com/fieldplane/fieldplane/pkg/probe"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
+)
+
+const (
+	// maxConnects at once to devices (DRIVERS.md section 9).
+	maxConnects = 20
+	// maxConnections to either of the two listeners.
+	maxConnections = 256
+	// shutdownTimeout is how long requests under way may take when the program is asked to end.
+	shutdownTimeout = 5 * time.Second
+)
+
+// Run supervises and serves until ctx ends. Order of the end: readiness fails, the streams end, the supervisors
+// stop and close their connections.
+func Run(ctx context.Context, o *Options, log logr.Logger) error {
+	listener, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	defer func() { _ = listener.Close() }()
+	healthListener, err := net.Listen("tcp", o.HealthListen)
+	if err != nil {
+		return fmt.Errorf("--health-listen: %w", err)
+	}
+	defer func() { _ = healthListener.Close() }()
+
+	var random [16]byte
+	if _, err := crand.Read(random[:]); err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	connects := driver.NewConnectLimit(maxConnects)
+	devices := modbus.New((&net.Dialer{}).DialContext, connects)
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fieldplane_probe_connects_in_progress",
+			Help: "Connections to devices that are being established.",
+		}, func() float64 { return float64(connects.InUse()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fieldplane_probe_endpoints",
+			Help: "Endpoints (host:port) of devices; each has at most one connection.",
+		}, func() float64 { return float64(devices.Endpoints()) }),
+	)
+	p := probe.New(probe.Options{
+		Open:     probe.Drivers(devices),
+		Clock:    clock.RealClock{},
+		Seed:     binary.BigEndian.Uint64(random[8:]),
+		BootID:   hex.EncodeToString(random[:8]),
+		Log:      log,
+		Registry: registry,
+	})
+	credentials := api.FileCredentials(o.TLSDir, func(err error) {
+		log.Error(err, "The new certificate files are refused; the former ones stay in force")
+	})
+
+	// The streams live in requests, so their end comes before that of the servers.
+	requests, endRequests := context.WithCancel(context.Background())
+	defer endRequests()
+	server := newServer(p.Handler(), requests, log)
+	health := newServer(p.HealthHandler(registry, func() error {
+		if ctx.Err() != nil {
+			return errors.New("stopping")
+		}
+		return checkCredentials(credentials, o.Namespace)
+	}), requests, log)
+
+	failed := make(chan error, 2)
+	var serving, loading sync.WaitGroup
+	serve := func(what string, s *http.Server, l net.Listener) {
+		serving.Go(func() {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s: %w", what, err)
+			}
+		})
+	}
+	serve("--listen", server, tls.NewListener(netutil.LimitListener(listener, maxConnections), api.ServerConfig(o.Namespace, credentials)))
+	serve("--health-listen", health, netutil.LimitListener(healthListener, maxConnections))
+
+	loadingCtx, endLoading := context.WithCancel(ctx)
+	loading.Go(func() {
+		file := probe.ConfigFile{Path: o.Config, Clock: clock.RealClock{}, Log: log, Apply: p.Apply, Refuse: p.Refuse}
+		file.Run(loadingCtx)
+	})
+	log.Info("Serving", "namespace", o.Namespace, "listen", listener.Addr().String(), "health", healthListener.Addr().String())
+
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	log.Info("Stopping")
+	endLoading()
+	loading.Wait()
+	endRequests()
+	stopCtx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	for _, s := range []*http.Server{server, health} {
+		if s.Shutdown(stopCtx) != nil {
+			_ = s.Close()
+		}
+	}
+	serving.Wait()
+	p.Stop()
+	return err
+}
+
+func newServer(handler http.Handler, requests context.Context, log logr.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		// A stream is a matter of HTTP/1.1; without HTTP/2 there is less to go wrong.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		BaseContext:  func(net.Listener) context.Context { return requests },
+		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelInfo),
+	}
+}
+
+// checkCredentials tells whether peers would accept the probe, before they find out that they do not.
+func checkCredentials(credentials api.Credentials, namespace string) error {
+	certificate, _, err := credentials()
+	if err != nil {
+		return fmt.Errorf("--tls-dir: %w", err)
+	}
+	if err := certificate.Leaf.VerifyHostname(api.ServerName(namespace)); err != nil {
+		return fmt.Errorf("--tls-dir: %w", err)
+	}
+	return nil
+}

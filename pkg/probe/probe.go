@@ -1,0 +1,211 @@
+package probe
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
+)
+
+// Options are what a Probe needs from outside.
+type Options struct {
+	Open  Open
+	Clock clock.WithTicker
+	// Seed of the jitter.
+	Seed uint64
+	// BootID is unlike that of any earlier start.
+	BootID   string
+	Log      logr.Logger
+	Registry *prometheus.Registry
+}
+
+// Probe supervises the modules of the config in force.
+type Probe struct {
+	options  Options
+	states   *states
+	metrics  *metrics
+	episodes atomic.Int64
+
+	// applying serialises Apply and Stop.
+	applying    sync.Mutex
+	supervisors map[string]*supervisor
+	// broken are the modules that cannot be supervised, by name.
+	broken  map[string]Module
+	started uint64
+
+	mu          sync.Mutex
+	configHash  string
+	configError string
+}
+
+// New returns a probe of nothing.
+func New(o Options) *Probe {
+	p := &Probe{
+		options:     o,
+		states:      newStates(o.Clock),
+		supervisors: map[string]*supervisor{},
+		broken:      map[string]Module{},
+	}
+	p.metrics = newMetrics(o.Registry, p)
+	return p
+}
+
+// Apply makes c the config in force. Modules whose entry is the same are not touched; a module whose entry changed
+// gets its new device before it loses the old one, so that the two share the connection if the endpoint is the same.
+func (p *Probe) Apply(c *Config) {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+
+	wanted := map[string]Module{}
+	for _, m := range c.Modules {
+		wanted[m.Name] = m
+	}
+	var ending []*supervisor
+	for name, s := range p.supervisors {
+		if m, ok := wanted[name]; !ok || m.Err != nil {
+			ending = append(ending, s)
+			delete(p.supervisors, name)
+		}
+	}
+	p.end(ending)
+	for _, s := range ending {
+		p.states.remove(s.module.Name)
+	}
+	for name := range p.broken {
+		if _, ok := wanted[name]; !ok {
+			delete(p.broken, name)
+			p.states.remove(name)
+		}
+	}
+	for _, m := range c.Modules {
+		p.applyModule(m)
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.configHash, p.configError = c.Hash, ""
+	if c.Unnamed > 0 {
+		p.configError = fmt.Sprintf("config file: %d entries have no name and are left out", c.Unnamed)
+	}
+}
+
+func (p *Probe) applyModule(m Module) {
+	old := p.supervisors[m.Name]
+	if old != nil && old.module.digest == m.digest && m.Err == nil {
+		old.generation.Store(m.Generation)
+		p.states.setGeneration(m.Name, m.Generation)
+		return
+	}
+	if b, ok := p.broken[m.Name]; ok && b.digest == m.digest {
+		p.broken[m.Name] = m
+		p.states.setGeneration(m.Name, m.Generation)
+		return
+	}
+
+	var device driver.Device
+	var err error
+	if m.Err != nil {
+		err = m.Err
+	} else {
+		device, err = p.options.Open(m.Spec)
+	}
+	if old != nil {
+		p.end([]*supervisor{old})
+		delete(p.supervisors, m.Name)
+	}
+	delete(p.broken, m.Name)
+	if err != nil {
+		p.report(m, err)
+		return
+	}
+	s := &supervisor{
+		module:  m,
+		device:  device,
+		clock:   p.options.Clock,
+		rand:    rand.New(rand.NewPCG(p.options.Seed, p.started)),
+		states:  p.states,
+		metrics: p.metrics,
+		log:     p.options.Log,
+		episode: p.nextEpisode,
+		debounce: debounce{
+			failureThreshold: int(*m.Spec.Probe.FailureThreshold),
+			successThreshold: int(*m.Spec.Probe.SuccessThreshold),
+		},
+	}
+	s.generation.Store(m.Generation)
+	p.started++
+	p.supervisors[m.Name] = s
+	s.start()
+}
+
+// report tells of a module that cannot be supervised: it is not found, and the reason says why (P-07: Unknown).
+func (p *Probe) report(m Module, err error) {
+	p.broken[m.Name] = m
+	state := unmeasured(m, p.options.Clock.Now())
+	state.Reason, state.Message = string(driver.ReasonOf(err)), causeOf(err)
+	p.states.set(state, 0)
+	p.options.Log.Info("Module cannot be supervised", "module", m.Name, "reason", state.Reason, "message", state.Message)
+}
+
+// nextEpisode names a fault unlike any before it, through restarts too.
+func (p *Probe) nextEpisode() string {
+	return fmt.Sprintf("%s-%d", p.options.BootID, p.episodes.Add(1))
+}
+
+// end stops supervisors, all at once, and closes their devices.
+func (p *Probe) end(supervisors []*supervisor) {
+	for _, s := range supervisors {
+		s.cancel()
+	}
+	for _, s := range supervisors {
+		s.stop()
+		if err := s.device.Close(); err != nil {
+			p.options.Log.Error(err, "Closing the device", "module", s.module.Name)
+		}
+	}
+}
+
+// Stop ends all supervisors and closes their connections. The states stay as they were.
+func (p *Probe) Stop() {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	var all []*supervisor
+	for name, s := range p.supervisors {
+		all = append(all, s)
+		delete(p.supervisors, name)
+	}
+	p.end(all)
+}
+
+// Refuse keeps the config in force and tells what is wrong with the newer one.
+func (p *Probe) Refuse(err error) {
+	p.metrics.configErrors.Inc()
+	p.options.Log.Error(err, "The config file is refused; the former config stays in force")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.configError = err.Error()
+}
+
+// Info is what the probe says of itself.
+func (p *Probe) Info() api.ProbeInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return api.ProbeInfo{
+		BootID:      p.options.BootID,
+		ConfigHash:  p.configHash,
+		ConfigError: p.configError,
+		Time:        p.options.Clock.Now(),
+	}
+}
+
+// List is the state of every module.
+func (p *Probe) List() api.List {
+	return api.List{Probe: p.Info(), Modules: p.states.list()}
+}

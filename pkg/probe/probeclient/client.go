@@ -1,0 +1,245 @@
+// Package probeclient follows the states that a probe serves.
+package probeclient
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
+)
+
+const (
+	// silence is how long a probe may say nothing: three heartbeats.
+	silence = 3 * api.DefaultHeartbeat
+	// connectTimeout bounds dial, handshake and the answer's header.
+	connectTimeout = 5 * time.Second
+	// listTimeout bounds a whole List.
+	listTimeout = 10 * time.Second
+	// maxMessage bounds one message; 5000 modules with long texts need about 4 MiB.
+	maxMessage = 16 << 20
+)
+
+// StaleError says that a probe stopped talking: what it said last is no longer known to be true.
+type StaleError struct{ Silence time.Duration }
+
+// Error tells for how long.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("the probe has said nothing for %s", e.Silence)
+}
+
+// StatusError is an answer that is not 200.
+type StatusError struct {
+	Code int
+	Body string
+}
+
+// Error tells what the probe answered.
+func (e *StatusError) Error() string { return fmt.Sprintf("the probe answers %d: %s", e.Code, e.Body) }
+
+// Dial opens a TCP connection.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Client talks to one probe.
+type Client struct {
+	url   string
+	http  *http.Client
+	clock clock.Clock
+}
+
+// New returns a client of the probe at address (host:port) in the namespace. The credentials are asked for every
+// connection, so that they may change at any time.
+func New(address, namespace string, credentials api.Credentials, dial Dial, c clock.Clock) *Client {
+	transport := &http.Transport{
+		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			config, err := api.ClientConfig(namespace, credentials)
+			if err != nil {
+				return nil, err
+			}
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
+			raw, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			conn := tls.Client(raw, config)
+			if err := conn.HandshakeContext(ctx); err != nil {
+				return nil, errors.Join(err, raw.Close())
+			}
+			return conn, nil
+		},
+		ResponseHeaderTimeout:  connectTimeout,
+		MaxResponseHeaderBytes: 16 << 10,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+	}
+	return &Client{
+		url: "https://" + address + api.ModulesPath,
+		http: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		clock: c,
+	}
+}
+
+// List returns the state of every module, within 10 s.
+func (c *Client) List(ctx context.Context) (*api.List, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	body, err := c.get(ctx, c.url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	var list api.List
+	if err := json.NewDecoder(io.LimitReader(body, maxMessage)).Decode(&list); err != nil {
+		return nil, fmt.Errorf("the probe's list: %w", err)
+	}
+	return &list, nil
+}
+
+// Update is what is known after one message of the probe.
+type Update struct {
+	Probe api.ProbeInfo
+	// Modules are all modules by name, with Stale as of now. The map must not be changed; it is a new one whenever
+	// something is different.
+	Modules map[string]api.ModuleState
+	// Changed names the modules that are new or different since the Update before, Removed those that went. A
+	// heartbeat that brings no news has neither.
+	Changed, Removed []string
+}
+
+// Watch calls handle with everything the probe knows, then after every message, and returns when the probe closes
+// the stream, falls silent for three heartbeats (*StaleError), or ctx ends; the error is never nil. Whoever called it must then
+// take every module for Unknown until the next Watch has news.
+func (c *Client) Watch(ctx context.Context, handle func(Update)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	body, err := c.get(ctx, c.url+"?watch=true")
+	if err != nil {
+		return err
+	}
+	events := make(chan api.Event)
+	ended := make(chan error, 1)
+	go func() { ended <- readEvents(ctx, body, events) }()
+	defer func() {
+		// Closing ends the reader, and the reader is waited for.
+		cancel()
+		_ = body.Close()
+		<-ended
+	}()
+
+	timer := c.clock.NewTimer(silence)
+	defer timer.Stop()
+	var state Update
+	for {
+		select {
+		case <-timer.C():
+			return &StaleError{Silence: silence}
+		case err := <-ended:
+			ended <- err
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return err
+		case event := <-events:
+			if !timer.Stop() {
+				select {
+				case <-timer.C():
+				default:
+				}
+			}
+			timer.Reset(silence)
+			state = next(state, event)
+			handle(state)
+		}
+	}
+}
+
+func (c *Client) get(ctx context.Context, url string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 256))
+		return nil, errors.Join(&StatusError{Code: response.StatusCode, Body: string(text)}, response.Body.Close())
+	}
+	return response.Body, nil
+}
+
+// readEvents passes on one event a line.
+func readEvents(ctx context.Context, body io.Reader, events chan<- api.Event) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxMessage)
+	for lines.Scan() {
+		var event api.Event
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return fmt.Errorf("the probe's stream: %w", err)
+		}
+		select {
+		case events <- event:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("the probe's stream: %w", err)
+	}
+	return fmt.Errorf("the probe closed the stream: %w", io.EOF)
+}
+
+// next is the state after an event.
+func next(before Update, event api.Event) Update {
+	after := Update{Probe: event.Probe, Modules: before.Modules}
+	modules := map[string]api.ModuleState{}
+	if event.Type != api.Snapshot {
+		maps.Copy(modules, before.Modules)
+	}
+	for _, name := range event.Removed {
+		delete(modules, name)
+	}
+	for _, m := range event.Modules {
+		modules[m.Name] = m
+	}
+	if event.Type == api.Heartbeat {
+		stale := sets.New(event.Stale...)
+		for name, m := range modules {
+			m.Stale = stale.Has(name)
+			modules[name] = m
+		}
+	}
+	for name, m := range modules {
+		if old, ok := before.Modules[name]; !ok || !old.Equal(m) {
+			after.Changed = append(after.Changed, name)
+		}
+	}
+	for name := range before.Modules {
+		if _, ok := modules[name]; !ok {
+			after.Removed = append(after.Removed, name)
+		}
+	}
+	if len(after.Changed)+len(after.Removed) > 0 || before.Modules == nil {
+		after.Modules = modules
+	}
+	slices.Sort(after.Changed)
+	slices.Sort(after.Removed)
+	return after
+}

@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
+)
+
+const (
+	// maxWatches bounds the followers: a few replicas of the server, and the runtimes of a namespace.
+	maxWatches = 64
+	// writeTimeout ends a follower that does not read.
+	writeTimeout = 5 * time.Second
+)
+
+// Handler serves the modules' states. It must be reached over TLS with api.ServerConfig only.
+func (p *Probe) Handler() http.Handler {
+	places := make(chan struct{}, maxWatches)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.ModulesPath, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("watch") {
+		case "", "false", "0":
+			p.serveList(w)
+		case "true", "1":
+			select {
+			case places <- struct{}{}:
+				defer func() { <-places }()
+				p.serveWatch(w, r)
+			default:
+				http.Error(w, "too many watches", http.StatusServiceUnavailable)
+			}
+		default:
+			http.Error(w, "watch must be true or false", http.StatusBadRequest)
+		}
+	})
+	return mux
+}
+
+func (p *Probe) serveList(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	if err := json.NewEncoder(w).Encode(p.List()); err != nil {
+		p.options.Log.V(1).Info("A reader of the modules went away", "error", err.Error())
+	}
+}
+
+// serveWatch sends everything, then what changes at once, and a heartbeat every period.
+func (p *Probe) serveWatch(w http.ResponseWriter, r *http.Request) {
+	p.metrics.watches.Inc()
+	defer p.metrics.watches.Dec()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	stream := http.NewResponseController(w)
+	encoder := json.NewEncoder(w)
+	send := func(e api.Event) bool {
+		e.Probe = p.Info()
+		// The connection's deadline is the kernel's, hence the real time.
+		err := errors.Join(
+			stream.SetWriteDeadline(time.Now().Add(writeTimeout)),
+			encoder.Encode(e),
+			stream.Flush(),
+		)
+		return err == nil
+	}
+
+	modules, f := p.states.follow()
+	defer p.states.unfollow(f)
+	heartbeat := p.options.Clock.NewTicker(api.DefaultHeartbeat)
+	defer heartbeat.Stop()
+	if !send(api.Event{Type: api.Snapshot, Modules: modules}) {
+		return
+	}
+	for {
+		event := api.Event{Type: api.Heartbeat}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-f.ready:
+			event.Type = api.Change
+			event.Modules, event.Removed = p.states.take(f)
+		case <-heartbeat.C():
+			if expired(r, p.options.Clock.Now()) {
+				return
+			}
+			event.Stale = p.states.stale()
+		}
+		if !send(event) {
+			return
+		}
+	}
+}
+
+// expired tells whether the follower's certificate is no longer valid: a stream must not outlive the right to it.
+func expired(r *http.Request, now time.Time) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && now.After(r.TLS.PeerCertificates[0].NotAfter)
+}
+
+// HealthHandler serves /livez, /readyz and /metrics, which tell nothing of the site and need no certificate. ready
+// returns what is missing besides a config, or nil.
+func (p *Probe) HealthHandler(registry *prometheus.Registry, ready func() error) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok"))
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if p.Info().ConfigHash == "" {
+			http.Error(w, "no config file was good yet", http.StatusServiceUnavailable)
+			return
+		}
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok"))
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}

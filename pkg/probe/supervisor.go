@@ -1,0 +1,233 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
+)
+
+const (
+	// faultBackoff stretches the period of a device in Fault: a silent one costs its neighbours their turn. It must
+	// stay below 3, lest the state of a device in Fault look older than three periods.
+	faultBackoff = 2
+	// maxFirstPeriod is the longest time between checks before the first verdict, and the longest jitter.
+	maxFirstPeriod = time.Second
+	// checkBound is how many request timeouts a whole check may take, with its waits for the line and for a place to
+	// connect; the driver keeps the request itself within one.
+	checkBound = 4
+	// maxIdentifyAttempts bounds how often a device is asked for its identity after it came.
+	maxIdentifyAttempts = 3
+)
+
+// supervisor measures one module. Its goroutine is the only one that uses the device.
+//
+// Times, with the defaults (period 1 s, timeout 1 s, thresholds 3 and 2), which P-16 rests on:
+//   - silent → Fault: up to 1 s to the next check, then three checks of 1 s each that follow one another: at most 4 s;
+//   - back → Online: up to 2 s of backoff and 1 s of a check under way, then 5 s stable, told by the check after: at most 9 s;
+//   - first contact → Online: up to 1 s of jitter, and the second check 1 s later: at most 2 s.
+type supervisor struct {
+	module   Module
+	device   driver.Device
+	clock    clock.Clock
+	rand     *rand.Rand
+	states   *states
+	metrics  *metrics
+	log      logr.Logger
+	episode  func() string
+	debounce debounce
+
+	// generation is that of the newest entry that asks for the same as module does.
+	generation atomic.Int64
+
+	state       api.ModuleState
+	failedLast  bool
+	identifying int
+
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start begins to measure; stop ends it.
+func (s *supervisor) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.done = cancel, make(chan struct{})
+	s.state = unmeasured(s.module, s.clock.Now())
+	s.publish()
+	go func() {
+		defer close(s.done)
+		s.run(ctx)
+	}()
+}
+
+// publish tells the state as it is.
+func (s *supervisor) publish() {
+	s.state.Generation = s.generation.Load()
+	s.states.set(s.state, s.staleAfter())
+}
+
+// stop ends the measuring and waits until no check is under way.
+func (s *supervisor) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// unmeasured is the state of a module that has no verdict yet (P-06, P-07: Unknown).
+func unmeasured(m Module, now time.Time) api.ModuleState {
+	return api.ModuleState{
+		Name:       m.Name,
+		UID:        m.UID,
+		Generation: m.Generation,
+		Reason:     api.ReasonMeasuring,
+		Message:    "no full threshold of checks has given a verdict yet",
+		Since:      now,
+	}
+}
+
+func (s *supervisor) run(ctx context.Context) {
+	// The jitter spreads the checks of all modules over the period, for good.
+	wait := time.Duration(s.rand.Int64N(int64(s.interval())))
+	for {
+		timer := s.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+		}
+		started := s.clock.Now()
+		s.step(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait = max(0, started.Add(s.interval()).Sub(s.clock.Now()))
+	}
+}
+
+// interval is the time from one check's start to the next.
+func (s *supervisor) interval() time.Duration {
+	period := s.module.Spec.Probe.Period.Duration
+	switch {
+	case s.debounce.verdict == undetermined:
+		return min(period, maxFirstPeriod)
+	case s.debounce.verdict == disconnected && s.failedLast:
+		return faultBackoff * period
+	default:
+		return period
+	}
+}
+
+// staleAfter is the age at which a measurement no longer says anything: three periods, and a check under way.
+func (s *supervisor) staleAfter() time.Duration {
+	return 3*s.module.Spec.Probe.Period.Duration + s.module.Spec.Probe.Timeout.Duration
+}
+
+// step is one check and what follows from it.
+func (s *supervisor) step(ctx context.Context) {
+	checkCtx, cancel := context.WithTimeout(ctx, checkBound*s.module.Spec.Probe.Timeout.Duration)
+	started := s.clock.Now()
+	answer, err := s.check(checkCtx)
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	now := s.clock.Now()
+	o := success
+	switch {
+	case err != nil && driver.ReasonOf(err) == driver.ReasonNotMeasured:
+		o = notMeasured
+	case err != nil:
+		o = failure
+	}
+	s.metrics.observe(o, err, now.Sub(started))
+	s.settle(now, o, answer, err)
+
+	if o == success && s.debounce.verdict == connected && s.identifying > 0 {
+		s.identify(ctx)
+	}
+}
+
+// settle moves the state by the outcome of a check.
+func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err error) {
+	before := s.debounce.verdict
+	after := s.debounce.observe(now, o)
+	if o != notMeasured {
+		s.failedLast = o == failure
+		s.state.MeasuredAt = now
+	}
+	switch {
+	case after == connected && o == success:
+		s.state.Reason, s.state.Message, s.state.Health = api.ReasonConnected, answer.Message, answer.Health
+		if answer.Reason != "" {
+			s.state.Reason = string(answer.Reason)
+		}
+		if s.state.Health == "" {
+			s.state.Health = driver.HealthNormal
+		}
+	case after == disconnected && o == failure:
+		s.state.Reason, s.state.Message, s.state.Health = string(driver.ReasonOf(err)), causeOf(err), driver.HealthFailure
+	}
+	if after != before {
+		s.state.Found, s.state.Connected, s.state.Since = true, after == connected, now
+		s.state.Episode = ""
+		if after == disconnected {
+			s.state.Episode = s.episode()
+		} else {
+			// Another device may have been put in the place of the one that was lost.
+			s.identifying = maxIdentifyAttempts
+		}
+		s.log.Info("Verdict", "module", s.module.Name, "connected", s.state.Connected, "reason", s.state.Reason, "message", s.state.Message)
+	}
+	s.publish()
+}
+
+// check is one check of the device, whose panics are failures: a driver's library meets bytes that nobody foresaw.
+func (s *supervisor) check(ctx context.Context) (answer driver.Answer, err error) {
+	defer s.recover(&err)
+	return s.device.Check(ctx)
+}
+
+// identify reads the device's nameplate. A device that has none, or whose link fails over the question, is left alone
+// until it comes back the next time.
+func (s *supervisor) identify(ctx context.Context) {
+	s.identifying--
+	ctx, cancel := context.WithTimeout(ctx, checkBound*s.module.Spec.Probe.Timeout.Duration)
+	defer cancel()
+	identity, err := func() (identity driver.Identity, err error) {
+		defer s.recover(&err)
+		return s.device.Identify(ctx)
+	}()
+	if err != nil && driver.ReasonOf(err) == driver.ReasonNotMeasured {
+		return
+	}
+	s.identifying = 0
+	s.state.Identity = nil
+	if err == nil && identity != (driver.Identity{}) {
+		s.state.Identity = &identity
+	}
+	s.publish()
+}
+
+// recover turns a panic into an error.
+func (s *supervisor) recover(err *error) {
+	if p := recover(); p != nil {
+		s.log.Error(nil, "The driver panicked", "module", s.module.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = &driver.Error{Reason: driver.ReasonProtocolError, Err: fmt.Errorf("the driver failed on what the device sent: %v", p)}
+	}
+}
+
+// causeOf is an error's text without the reason, which stands beside it.
+func causeOf(err error) string {
+	if e, ok := err.(*driver.Error); ok && e.Err != nil { //nolint:errorlint // The outermost error carries the text.
+		return e.Err.Error()
+	}
+	return err.Error()
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos"
 	"github.com/fieldplane/fieldplane/pkg/talos/ranges"
+	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
 // PluginName is the name under which the plugin is registered.
@@ -34,22 +36,49 @@ func New() *Ranges {
 	return &Ranges{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
 
-// Validate implements admission.ValidationInterface.
+// Validate implements admission.ValidationInterface. What does not change is not checked again: a server that learned a
+// new rule must not make the objects of its predecessor unwritable.
 func (r *Ranges) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != talos.Resource("talosclusters") || a.GetSubresource() != "" {
-		return nil
+	var (
+		kind string
+		name string
+		errs field.ErrorList
+	)
+	switch a.GetResource().GroupResource() {
+	case talos.Resource("talosclusters"):
+		cluster, ok := a.GetObject().(*talos.TalosCluster)
+		if !ok {
+			return unexpected(a)
+		}
+		stored, ok := a.GetOldObject().(*talos.TalosCluster)
+		if !ok {
+			stored = &talos.TalosCluster{}
+		}
+		kind, name = "TalosCluster", cluster.Name
+		if !equality.Semantic.DeepEqual(stored.Spec.Discovery, cluster.Spec.Discovery) {
+			errs = discovery(&cluster.Spec.Discovery)
+		}
+		errs = append(errs, patches(stored.Spec.ConfigPatches, cluster.Spec.ConfigPatches)...)
+	case talos.Resource("talosmachines"):
+		machine, ok := a.GetObject().(*talos.TalosMachine)
+		if !ok {
+			return unexpected(a)
+		}
+		stored, ok := a.GetOldObject().(*talos.TalosMachine)
+		if !ok {
+			stored = &talos.TalosMachine{}
+		}
+		kind, name = "TalosMachine", machine.Name
+		errs = patches(stored.Spec.ConfigPatches, machine.Spec.ConfigPatches)
 	}
-	cluster, ok := a.GetObject().(*talos.TalosCluster)
-	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("%s: expected a TalosCluster, have %T", PluginName, a.GetObject()))
-	}
-	if stored, ok := a.GetOldObject().(*talos.TalosCluster); ok && equality.Semantic.DeepEqual(stored.Spec.Discovery, cluster.Spec.Discovery) {
-		return nil
-	}
-	if errs := discovery(&cluster.Spec.Discovery); len(errs) > 0 {
-		return apierrors.NewInvalid(talos.Kind("TalosCluster"), cluster.Name, errs)
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(talos.Kind(kind), name, errs)
 	}
 	return nil
+}
+
+func unexpected(a admission.Attributes) error {
+	return apierrors.NewInternalError(fmt.Errorf("%s: unexpected object %T for %s", PluginName, a.GetObject(), a.GetResource().Resource))
 }
 
 // discovery checks what is declared, entry by entry (T-01).
@@ -61,6 +90,21 @@ func discovery(declared *talos.TalosDiscovery) field.ErrorList {
 			path = path.Index(entry.Index)
 		}
 		errs = append(errs, field.Invalid(path, entry.Value, entry.Rule))
+	}
+	return errs
+}
+
+// patches checks each configuration patch that was not there before. The error does not repeat the patch, which may hold
+// what nobody else should read, a registry's password for one.
+func patches(stored, wanted []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, patch := range wanted {
+		if slices.Contains(stored, patch) {
+			continue
+		}
+		if err := render.ValidatePatch([]byte(patch)); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "configPatches").Index(i), field.OmitValueType{}, err.Error()))
+		}
 	}
 	return errs
 }

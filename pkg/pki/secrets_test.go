@@ -87,7 +87,7 @@ func TestEnsureServing(t *testing.T) {
 				delete(data, caCertKey)
 				return data
 			}},
-		{name: "a damaged CA is an error", now: begin(), wantErr: "Secret fieldplane-apiserver-tls: the CA's certificate: is not PEM",
+		{name: "a damaged CA is an error", now: begin(), wantErr: "secret fieldplane-apiserver-tls: the CA's certificate: is not PEM",
 			spoil: func(data map[string][]byte) map[string][]byte { data[caCertKey] = []byte("x"); return data }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -136,7 +136,7 @@ func ensureSecret(ctx context.Context, secrets typedcorev1.SecretInterface, name
 		}
 		why, err := mendData(secret.Data)
 		if err != nil {
-			return fmt.Errorf("Secret %s: %w", name, err)
+			return fmt.Errorf("secret %s: %w", name, err)
 		}
 		if why == "" {
 			return nil

@@ -107,7 +107,7 @@ func New(o Options) *Controller {
 	return c
 }
 
-// Run reconciles until ctx ends, and returns when nothing of it runs any more.
+// Run reconciles until ctx ends, and returns when nothing of it runs any more. It can run once.
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("networkprobe"))
 	defer c.queue.ShutDown()

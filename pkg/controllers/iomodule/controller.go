@@ -1,0 +1,340 @@
+package iomodule
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
+	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
+	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
+)
+
+const (
+	// workers is how many modules are reconciled at once: one fault may take down a thousand.
+	workers = 8
+
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 10 * time.Second
+)
+
+// Options are what the controller needs from outside.
+type Options struct {
+	// Client writes the modules' status.
+	Client      physicalclient.IOModulesGetter
+	Modules     physicalinformers.IOModuleInformer
+	Controllers physicalinformers.ControllerInformer
+	// Pods and ConfigMaps of all namespaces of the host cluster; they may be filtered by the label probepod.KindLabel.
+	Pods       coreinformers.PodInformer
+	ConfigMaps coreinformers.ConfigMapInformer
+	Follow     Follow
+	Clock      clock.WithTicker
+}
+
+// Controller reconciles the status of modules.
+type Controller struct {
+	client physicalclient.IOModulesGetter
+	clock  clock.WithTicker
+
+	modules     physicallisters.IOModuleLister
+	controllers physicallisters.ControllerLister
+	pods        corelisters.PodLister
+
+	assignments *assignments
+	connections *connections
+	streams     *streams
+
+	sources []source
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// probes are the pods whose stream has to be looked at.
+	probes workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu        sync.Mutex
+	startedAt time.Time
+}
+
+// source is an informer and what its events mean here.
+type source struct {
+	informer cache.SharedIndexInformer
+	handler  cache.ResourceEventHandler
+}
+
+// New returns a controller; the informers it asks for are started by the caller, before or after.
+func New(o Options) *Controller {
+	newQueue := func(name string) workqueue.TypedRateLimitingInterface[types.NamespacedName] {
+		return workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name, Clock: o.Clock},
+		)
+	}
+	c := &Controller{
+		client:      o.Client,
+		clock:       o.Clock,
+		modules:     o.Modules.Lister(),
+		controllers: o.Controllers.Lister(),
+		pods:        o.Pods.Lister(),
+		assignments: newAssignments(),
+		connections: newConnections(),
+		queue:       newQueue("iomodule"),
+		probes:      newQueue("iomodule-probes"),
+	}
+	c.streams = newStreams(o.Follow, o.Clock, c.queue.Add, c.enqueueModulesOf)
+	c.sources = []source{
+		{o.Modules.Informer(), onChange(c.moduleChanged)},
+		{o.Controllers.Informer(), onChange(c.controllerChanged)},
+		{o.Pods.Informer(), onChange(c.podChanged)},
+		{o.ConfigMaps.Informer(), onChange(c.configMapChanged)},
+	}
+	return c
+}
+
+// Run reconciles until ctx ends, and returns when nothing of it runs any more. It can run once.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("iomodule"))
+	c.begin()
+	defer c.queue.ShutDown()
+	defer c.probes.ShutDown()
+	var synced []cache.InformerSynced
+	for _, s := range c.sources {
+		registration, err := s.informer.AddEventHandler(s.handler)
+		if err != nil {
+			return fmt.Errorf("iomodule: %w", err)
+		}
+		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
+		synced = append(synced, registration.HasSynced)
+	}
+	// Without all of them a module would be Unknown for a moment only because its probe is not known yet.
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	running.Go(func() {
+		for c.nextProbe(ctx) {
+		}
+		c.streams.stop()
+	})
+	running.Go(func() {
+		ticker := c.clock.NewTicker(silenceCheck)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+				c.streams.checkSilence()
+			}
+		}
+	})
+	<-ctx.Done()
+	c.queue.ShutDown()
+	c.probes.ShutDown()
+	running.Wait()
+	return nil
+}
+
+func (c *Controller) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.startedAt = c.clock.Now()
+}
+
+func (c *Controller) started() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.startedAt
+}
+
+// nextProbe looks at the next pod's stream; it returns false when the queue is shut down.
+func (c *Controller) nextProbe(ctx context.Context) bool {
+	probe, down := c.probes.Get()
+	if down {
+		return false
+	}
+	defer c.probes.Done(probe)
+	if ctx.Err() != nil {
+		return true
+	}
+	pod, err := c.podOf(probe)
+	if err != nil {
+		c.probes.AddRateLimited(probe)
+		return true
+	}
+	c.probes.Forget(probe)
+	c.streams.ensure(ctx, probe, pod)
+	return true
+}
+
+// next reconciles the next module; it returns false when the queue is shut down.
+func (c *Controller) next(ctx context.Context) bool {
+	key, down := c.queue.Get()
+	if down {
+		return false
+	}
+	defer c.queue.Done(key)
+	after, err := c.reconcile(ctx, key)
+	switch {
+	case err != nil && ctx.Err() != nil:
+	case err != nil:
+		// A conflict is the cache being behind, which is nobody's trouble.
+		if !apierrors.IsConflict(err) {
+			klog.FromContext(ctx).Info("A module's status is tried again", "module", klog.KRef(key.Namespace, key.Name), "err", err.Error())
+		}
+		c.queue.AddRateLimited(key)
+	default:
+		c.queue.Forget(key)
+		if after > 0 {
+			c.queue.AddAfter(key, after)
+		}
+	}
+	return true
+}
+
+// reconcile writes a module's status if it has changed, against the resourceVersion that it was judged by, and says when to
+// look again.
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	module, err := c.modules.IOModules(key.Namespace).Get(key.Name)
+	if err != nil {
+		return 0, ignoreNotFound(err)
+	}
+	var (
+		v     verdict
+		keep  bool
+		after time.Duration
+	)
+	if networkprobe.Monitors(module) {
+		v, keep, err = c.assessShared(module)
+	} else {
+		v, after, err = c.assessBound(module)
+	}
+	if err != nil || keep {
+		return 0, err
+	}
+	status := nextStatus(module, v, metav1.NewTime(c.clock.Now()))
+	if equality.Semantic.DeepEqual(status, module.Status) {
+		return after, nil
+	}
+	if before := module.Status.State; before != status.State {
+		klog.FromContext(ctx).Info("Module", "module", klog.KObj(module), "before", before, "state", status.State, "reason", status.Reason)
+	}
+	updated := module.DeepCopy()
+	updated.Status = status
+	_, err = c.client.IOModules(key.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	return after, ignoreNotFound(err)
+}
+
+func (c *Controller) enqueueModulesOf(probe types.NamespacedName) {
+	for _, module := range c.assignments.modulesOf(probe) {
+		c.queue.Add(module)
+	}
+}
+
+func (c *Controller) moduleChanged(before, after metav1.Object) {
+	from, _ := before.(*v1alpha1.IOModule)
+	to, _ := after.(*v1alpha1.IOModule)
+	if from == nil && to == nil {
+		return
+	}
+	c.connections.observe(from, to)
+	if to != nil {
+		c.queue.Add(keyOf(to))
+	}
+}
+
+func (c *Controller) controllerChanged(before, after metav1.Object) {
+	controller := after
+	if controller == nil {
+		controller = before
+	}
+	if controller == nil {
+		return
+	}
+	modules, err := c.modules.IOModules(controller.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, module := range modules {
+		if ref := module.Spec.ControllerRef; ref != nil && ref.Name == controller.GetName() {
+			c.queue.Add(keyOf(module))
+		}
+	}
+}
+
+func (c *Controller) podChanged(before, after metav1.Object) {
+	from, _ := before.(*corev1.Pod)
+	to, _ := after.(*corev1.Pod)
+	for _, pod := range []*corev1.Pod{to, from} {
+		if pod == nil {
+			continue
+		}
+		if from != nil && to != nil && factsOfPod(from) == factsOfPod(to) {
+			return
+		}
+		probe := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+		c.probes.Add(probe)
+		c.enqueueModulesOf(probe)
+		return
+	}
+}
+
+func (c *Controller) configMapChanged(before, after metav1.Object) {
+	from, _ := before.(*corev1.ConfigMap)
+	to, _ := after.(*corev1.ConfigMap)
+	if to == nil {
+		if from == nil {
+			return
+		}
+		to = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
+	} else if from != nil && from.ResourceVersion == to.ResourceVersion {
+		return
+	}
+	modules, problem := probeOfConfigMap(to)
+	for _, module := range c.assignments.set(types.NamespacedName{Namespace: to.Namespace, Name: to.Name}, modules, problem) {
+		c.queue.Add(module)
+	}
+}
+
+// onChange turns an informer's three events into one function of before and after, of which one may be nil.
+func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
+	object := func(o any) metav1.Object {
+		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = tombstone.Obj
+		}
+		m, _ := o.(metav1.Object)
+		return m
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(nil, object(o)) },
+		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
+		DeleteFunc: func(o any) { changed(object(o), nil) },
+	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

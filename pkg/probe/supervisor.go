@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -226,7 +227,7 @@ func (s *supervisor) recover(err *error) {
 
 // causeOf is an error's text without the reason, which stands beside it.
 func causeOf(err error) string {
-	if e, ok := err.(*driver.Error); ok && e.Err != nil { //nolint:errorlint // The outermost error carries the text.
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Err != nil {
 		return e.Err.Error()
 	}
 	return err.Error()

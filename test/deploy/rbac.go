@@ -111,23 +111,24 @@ func clusterRoleViolations(role *rbacv1.ClusterRole) []string {
 	return found
 }
 
-// granted returns which of the right's verbs the rule grants, by the rules of the RBAC authorizer: "*" stands for every group,
-// resource and subresource, or verb, and "*/sub" for that subresource of everything.
+// granted returns which of the right's verbs the rule grants.
 func granted(rule rbacv1.PolicyRule, right right) []string {
-	if !matches(rule.APIGroups, right.group) {
-		return nil
-	}
-	_, subresource, isSub := strings.Cut(right.resource, "/")
-	if !matches(rule.Resources, right.resource) && !(isSub && slices.Contains(rule.Resources, "*/"+subresource)) {
-		return nil
-	}
 	var verbs []string
 	for _, verb := range right.verbs {
-		if matches(rule.Verbs, verb) {
+		if Grants(rule, right.group, right.resource, verb) {
 			verbs = append(verbs, verb)
 		}
 	}
 	return verbs
+}
+
+// Grants tells whether the rule grants the verb on the resource, which may carry a subresource, by the rules of the RBAC
+// authorizer: "*" stands for every group, verb, or resource with its subresources, and "*/sub" for that subresource of
+// everything. It leaves resourceNames to the caller.
+func Grants(rule rbacv1.PolicyRule, group, resource, verb string) bool {
+	_, subresource, isSub := strings.Cut(resource, "/")
+	return matches(rule.APIGroups, group) && matches(rule.Verbs, verb) &&
+		(matches(rule.Resources, resource) || isSub && slices.Contains(rule.Resources, "*/"+subresource))
 }
 
 func matches(list []string, wanted string) bool {

@@ -1,0 +1,245 @@
+// Package machineconfiguration sends each approved TalosMachine its first configuration, exactly once, and only to the
+// machine that was approved (T-11, T-12, T-15, T-16, T-18).
+package machineconfiguration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
+	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
+)
+
+const (
+	// workers is how many machines are configured at once.
+	workers = 8
+	// firstRetry and lastRetry bound the pause between attempts that may succeed unchanged.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+	// pollInterval is how soon something is looked at again that no watch tells about, such as the bundle.
+	pollInterval = 30 * time.Second
+	// reconcileTimeout bounds one attempt; dialTimeout and applyTimeout its parts that a machine can make slow.
+	reconcileTimeout = 90 * time.Second
+	dialTimeout      = 10 * time.Second
+	applyTimeout     = 30 * time.Second
+	// recordTimeout is how long what was done is still written down when the controller is told to stop.
+	recordTimeout = 5 * time.Second
+	// settling is how long after an attempt with an unknown end a machine in maintenance mode may still be one that is
+	// about to leave it.
+	settling = 30 * time.Second
+
+	fieldManager = "fieldplane-machineconfiguration"
+)
+
+// Config is what a Controller needs; every member is required.
+type Config struct {
+	// Client reads TalosMachines and TalosClusters live and writes the status of TalosMachines.
+	Client versioned.Interface
+	// Clusters and Machines are informers over all namespaces; whoever made them starts them.
+	Clusters informers.TalosClusterInformer
+	Machines informers.TalosMachineInformer
+	// Secrets reads the bundle Secrets of the host cluster.
+	Secrets corev1client.SecretsGetter
+	// Namespace is the server's own, from POD_NAMESPACE: the only one in which a bundle is looked for (T-16).
+	Namespace string
+	// Recorder writes Events into the host cluster.
+	Recorder record.EventRecorder
+	Clock    clock.WithTicker
+	// Dial opens sessions with machines in maintenance mode.
+	Dial maintenance.Factory
+}
+
+// Controller configures approved machines.
+type Controller struct {
+	client          versioned.Interface
+	clusterInformer cache.SharedIndexInformer
+	machineInformer cache.SharedIndexInformer
+	clusters        listers.TalosClusterLister
+	machines        listers.TalosMachineLister
+	secrets         corev1client.SecretsGetter
+	namespace       string
+	recorder        record.EventRecorder
+	clock           clock.WithTicker
+	dial            maintenance.Factory
+}
+
+// New returns a controller that does nothing before Run. An empty Namespace is an error: a Secret would be looked for
+// in no namespace or in all (T-16).
+func New(cfg Config) (*Controller, error) {
+	if cfg.Namespace == "" {
+		return nil, errors.New("machine configuration: the server's own namespace is not known: set POD_NAMESPACE")
+	}
+
+	return &Controller{
+		client:          cfg.Client,
+		clusterInformer: cfg.Clusters.Informer(),
+		machineInformer: cfg.Machines.Informer(),
+		clusters:        cfg.Clusters.Lister(),
+		machines:        cfg.Machines.Lister(),
+		secrets:         cfg.Secrets,
+		namespace:       cfg.Namespace,
+		recorder:        cfg.Recorder,
+		clock:           cfg.Clock,
+		dial:            cfg.Dial,
+	}, nil
+}
+
+type queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+// Run configures machines until the context is over, and returns when nothing of it runs any more. It may be called
+// again, never twice at a time.
+func (c *Controller) Run(ctx context.Context) error {
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "machineconfiguration", Clock: c.clock},
+	)
+	defer q.ShutDown()
+
+	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { enqueue(q, obj) },
+		UpdateFunc: func(before, after any) {
+			if machineChanged(before, after) {
+				enqueue(q, after)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("machine configuration: watching TalosMachines: %w", err)
+	}
+
+	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // it fails only for a stranger's registration
+
+	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { c.enqueueMachines(q, obj) },
+		UpdateFunc: func(before, after any) {
+			if clusterChanged(before, after) {
+				c.enqueueMachines(q, after)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("machine configuration: watching TalosClusters: %w", err)
+	}
+
+	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // as above
+
+	if !cache.WaitForCacheSync(ctx.Done(), machines.HasSynced, clusters.HasSynced) {
+		return nil // stopped before it began
+	}
+
+	var running sync.WaitGroup
+
+	for range workers {
+		running.Go(func() {
+			for c.processNext(ctx, q) {
+			}
+		})
+	}
+
+	<-ctx.Done()
+	q.ShutDown()
+	running.Wait()
+
+	return nil
+}
+
+func (c *Controller) processNext(ctx context.Context, q queue) bool {
+	key, shutdown := q.Get()
+	if shutdown {
+		return false
+	}
+
+	defer q.Done(key)
+
+	if ctx.Err() != nil {
+		return true // only drains the queue
+	}
+
+	logger := klog.FromContext(ctx).WithValues("machine", key)
+
+	reconcileCtx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), reconcileTimeout)
+	defer cancel()
+
+	again, err := c.reconcile(reconcileCtx, key)
+
+	switch {
+	case apierrors.IsConflict(err):
+		logger.V(2).Info("Machine changed meanwhile: tried again", "err", err)
+		q.AddRateLimited(key)
+	case err != nil && ctx.Err() == nil:
+		utilruntime.HandleErrorWithContext(reconcileCtx, err, "Machine not configured")
+		q.AddRateLimited(key)
+	case err != nil:
+	case again == retryBackoff:
+		q.AddRateLimited(key)
+	case again == retryPoll:
+		q.Forget(key)
+		q.AddAfter(key, pollInterval)
+	default:
+		q.Forget(key)
+	}
+
+	return true
+}
+
+func enqueue(q queue, obj any) {
+	if machine, ok := obj.(*v1alpha1.TalosMachine); ok && configurable(machine) {
+		q.Add(types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name})
+	}
+}
+
+func (c *Controller) enqueueMachines(q queue, obj any) {
+	cluster, ok := obj.(*v1alpha1.TalosCluster)
+	if !ok {
+		return
+	}
+
+	machines, err := c.machines.TalosMachines(cluster.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a lister of a cache does not fail
+	}
+
+	for _, machine := range machines {
+		if machine.Spec.ClusterRef.Name == cluster.Name {
+			enqueue(q, machine)
+		}
+	}
+}
+
+// machineChanged tells whether a change may let a machine be configured. What this controller writes itself is no such
+// change: it would undo every pause between attempts.
+func machineChanged(before, after any) bool {
+	was, okWas := before.(*v1alpha1.TalosMachine)
+	is, okIs := after.(*v1alpha1.TalosMachine)
+
+	return okWas && okIs && (was.UID != is.UID ||
+		!equality.Semantic.DeepEqual(was.Spec, is.Spec) ||
+		!equality.Semantic.DeepEqual(was.Status.Approval, is.Status.Approval) ||
+		!equality.Semantic.DeepEqual(was.Status.Hardware, is.Status.Hardware) ||
+		was.Status.ObservedEndpoint != is.Status.ObservedEndpoint)
+}
+
+func clusterChanged(before, after any) bool {
+	was, okWas := before.(*v1alpha1.TalosCluster)
+	is, okIs := after.(*v1alpha1.TalosCluster)
+
+	return okWas && okIs && (was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec))
+}

@@ -1,0 +1,223 @@
+// Command plant runs a simulated plant on loopback addresses, and commands one that runs.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fieldplane/fieldplane/test/plant"
+	"github.com/fieldplane/fieldplane/test/plant/talosnode"
+)
+
+const usage = `Usage: plant [flags] VERB
+
+  run                  run a plant until interrupted; the example plant unless --file names another
+  list                 what there is and how it is
+  fault NAME MODE      make something wrong: Talos %s;
+                       Modbus closed, silent, slow, exception, reset
+  heal NAME            make it well again
+  wipe NAME            take a Talos node back to maintenance mode
+  configs [NAME]       what each Talos node was sent: time, size, role and answer, never the content
+
+Flags:
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "plant:", err) //nolint:errcheck
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, errOut io.Writer) error {
+	flags := flag.NewFlagSet("plant", flag.ContinueOnError)
+	flags.SetOutput(errOut)
+
+	control := flags.String("control", "_local/plant.sock", "control API: a unix socket (with a slash), or a loopback address with port")
+	file := flags.String("file", "", "description of the plant to run, in YAML or JSON")
+	asJSON := flags.Bool("json", false, "print JSON")
+
+	flags.Usage = func() {
+		var faults []string
+		for _, fault := range talosnode.Faults() {
+			faults = append(faults, string(fault))
+		}
+
+		fmt.Fprintf(errOut, usage, strings.Join(faults, ", ")) //nolint:errcheck
+		flags.PrintDefaults()
+	}
+
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+
+	verb, rest := flags.Arg(0), flags.Args()
+	if len(rest) > 0 {
+		rest = rest[1:]
+	}
+
+	need := func(n int) error {
+		if len(rest) != n {
+			flags.Usage()
+
+			return fmt.Errorf("%s takes %d arguments", verb, n)
+		}
+
+		return nil
+	}
+
+	remote := plant.Connect(*control)
+
+	switch verb {
+	case "run":
+		if err := need(0); err != nil {
+			return err
+		}
+
+		return serve(ctx, *file, *control, out, errOut)
+	case "list":
+		statuses, err := remote.List(ctx)
+		if err != nil {
+			return err
+		}
+
+		return printList(out, statuses, *asJSON)
+	case "configs":
+		configs, err := remote.Configurations(ctx)
+		if err != nil {
+			return err
+		}
+
+		if len(rest) == 1 {
+			maps.DeleteFunc(configs, func(name string, _ []talosnode.Received) bool { return name != rest[0] })
+		}
+
+		return printConfigs(out, configs, *asJSON)
+	case "fault":
+		if err := need(2); err != nil {
+			return err
+		}
+
+		return remote.Fault(ctx, rest[0], rest[1])
+	case "heal":
+		if err := need(1); err != nil {
+			return err
+		}
+
+		return remote.Heal(ctx, rest[0])
+	case "wipe":
+		if err := need(1); err != nil {
+			return err
+		}
+
+		return remote.Wipe(ctx, rest[0])
+	default:
+		flags.Usage()
+
+		return fmt.Errorf("no verb %q", verb)
+	}
+}
+
+func serve(ctx context.Context, file, control string, out, errOut io.Writer) error {
+	spec := plant.Example()
+
+	if file != "" {
+		var err error
+		if spec, err = plant.Load(file); err != nil {
+			return err
+		}
+	}
+
+	// First, so that a second plant is told about the first, and not about some port that is in use.
+	listener, err := plant.Listen(control)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() //nolint:errcheck // Serve has closed it, unless the plant did not start
+
+	logger := log.New(errOut, "", log.LstdFlags|log.Lmicroseconds)
+
+	p, err := plant.Start(spec, logger.Printf)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+
+	if err := printList(out, p.List(), false); err != nil {
+		return err
+	}
+
+	return p.Serve(ctx, listener)
+}
+
+func printList(out io.Writer, statuses []plant.Status, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, statuses)
+	}
+
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tKIND\tADDRESS\tSTATE\tFAULT\tASKED\tUUID\tFINGERPRINT") //nolint:errcheck
+
+	for _, s := range statuses {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", s.Name, s.Kind, s.Address, s.State, s.Fault, s.Asked, s.UUID, s.Fingerprint) //nolint:errcheck
+	}
+
+	return table.Flush()
+}
+
+func printConfigs(out io.Writer, configs map[string][]talosnode.Received, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, configs)
+	}
+
+	names := slices.Sorted(maps.Keys(configs))
+
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tRECEIVED\tACCEPTED\tROLE\tLAST BYTES\tLAST ANSWER\tLAST AT") //nolint:errcheck
+
+	for _, name := range names {
+		received := configs[name]
+		accepted := 0
+
+		var last talosnode.Received
+
+		for _, r := range received {
+			if r.Accepted {
+				accepted++
+			}
+
+			last = r
+		}
+
+		at := ""
+		if len(received) > 0 {
+			at = last.At.Format(time.RFC3339)
+		}
+
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%s\t%s\n", name, len(received), accepted, last.Role, last.Bytes, last.Code, at) //nolint:errcheck
+	}
+
+	return table.Flush()
+}
+
+func printJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+
+	return encoder.Encode(value)
+}

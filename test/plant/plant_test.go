@@ -1,0 +1,256 @@
+package plant_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fieldplane/fieldplane/pkg/talos/identity"
+	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
+	"github.com/fieldplane/fieldplane/test/plant"
+	"github.com/fieldplane/fieldplane/test/plant/talosnode"
+)
+
+func start(t *testing.T, spec plant.Spec) *plant.Plant {
+	t.Helper()
+
+	p, err := plant.Start(spec, t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(p.Close)
+
+	return p
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	t.Cleanup(cancel)
+
+	return ctx
+}
+
+// Req: T-04, T-05, T-07
+func TestTheExamplePlantHasStrongWeakAndCollidingMachines(t *testing.T) {
+	p := start(t, plant.ExampleAt(62))
+	seen := map[string]identity.Identity{}
+
+	for _, name := range []string{"control-1", "worker-1", "worker-2", "weak-1", "twin-a", "twin-b"} {
+		session, err := maintenance.Dial(within(t), strings.TrimSuffix(p.Node(name).Address(), ":50000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		hw, err := session.Identity(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		session.Close() //nolint:errcheck
+
+		seen[name] = hw.Identity()
+
+		if strong := seen[name].Strong(); strong != (name != "weak-1") {
+			t.Errorf("%s: strong is %v, misses %v", name, strong, seen[name].Missing())
+		}
+	}
+
+	a, b := seen["twin-a"], seen["twin-b"]
+	if a.UUID != b.UUID || identity.Same(a, b) || identity.Compare(a, b).Explain() == "" {
+		t.Errorf("the twins do not collide: %+v, %+v", a, b)
+	}
+
+	if seen["control-1"].UUID == seen["worker-1"].UUID {
+		t.Error("two machines have one UUID")
+	}
+}
+
+func TestAPlantIsCommandedFromAnotherProcess(t *testing.T) {
+	p := start(t, plant.ExampleAt(64))
+
+	for _, address := range []string{filepath.Join(t.TempDir(), "plant.sock"), "127.0.65.100:50080"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+
+		listener, err := plant.Listen(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := plant.Listen(address); err == nil {
+			t.Error("two plants in one place")
+		}
+
+		go func() { served <- p.Serve(ctx, listener) }()
+
+		remote := plant.Connect(address)
+
+		list, err := remote.List(within(t))
+		if err != nil || len(list) != 9 || list[0].Name != "control-1" || list[0].State != "maintenance" || list[0].Fingerprint != p.Node("control-1").Fingerprint() {
+			t.Fatalf("list: %+v, %v", list, err)
+		}
+
+		if err := remote.Fault(within(t), "worker-1", "closed"); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := maintenance.Dial(within(t), p.Node("worker-1").Address()); maintenance.ClassOf(err) != maintenance.ClassUnreachable {
+			t.Errorf("a closed node: %v", err)
+		}
+
+		if err := remote.Heal(within(t), "worker-1"); err != nil {
+			t.Fatal(err)
+		}
+
+		if session, err := maintenance.Dial(within(t), p.Node("worker-1").Address()); err != nil {
+			t.Errorf("a healed node: %v", err)
+		} else {
+			session.Close() //nolint:errcheck
+		}
+
+		for what, err := range map[string]error{
+			"an unknown member":         remote.Fault(within(t), "nobody", "closed"),
+			"an unknown fault":          remote.Fault(within(t), "worker-1", "tired"),
+			"an unknown device's fault": remote.Fault(within(t), "mixer", "tired"),
+			"no fault":                  remote.Fault(within(t), "mixer", ""),
+			"healing nobody":            remote.Heal(within(t), "nobody"),
+			"wiping a device":           remote.Wipe(within(t), "mixer"),
+		} {
+			if err == nil {
+				t.Errorf("%s is accepted", what)
+			}
+		}
+
+		if err := remote.Wipe(within(t), "worker-2"); err != nil {
+			t.Error(err)
+		}
+
+		configs, err := remote.Configurations(within(t))
+		if err != nil || len(configs) != 6 || len(configs["control-1"]) != 0 {
+			t.Errorf("configurations: %+v, %v", configs, err)
+		}
+
+		cancel()
+
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestModbusDevicesHaveFaults(t *testing.T) {
+	p := start(t, plant.ExampleAt(66))
+	address := p.Modbus("mixer").Addr()
+
+	// Read holding register 0 of unit 1.
+	request := []byte{0, 1, 0, 0, 0, 6, 1, 3, 0, 0, 0, 1}
+
+	ask := func() string {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err != nil {
+			return "refused"
+		}
+		defer conn.Close() //nolint:errcheck
+
+		conn.SetDeadline(time.Now().Add(300 * time.Millisecond)) //nolint:errcheck
+		conn.Write(request)                                      //nolint:errcheck
+
+		reply := make([]byte, 64)
+
+		n, err := conn.Read(reply)
+
+		switch {
+		case err != nil:
+			return "no answer"
+		case n > 8 && reply[7] == 0x83:
+			return "exception"
+		case n == 11 && reply[9] == 0 && reply[10] == 215:
+			return "value"
+		default:
+			return "nonsense"
+		}
+	}
+
+	for _, step := range []struct{ fault, want string }{
+		{"", "value"}, {"closed", "refused"}, {"", "value"}, {"silent", "no answer"}, {"slow", "no answer"},
+		{"exception", "exception"}, {"closed", "refused"}, {"silent", "no answer"}, {"reset", "value"}, {"", "value"},
+	} {
+		var err error
+		if step.fault == "" {
+			err = p.Heal("mixer")
+		} else {
+			err = p.Fault("mixer", step.fault)
+		}
+
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if have := ask(); have != step.want {
+			t.Errorf("%q: %s, want %s", step.fault, have, step.want)
+		}
+	}
+}
+
+func TestAPlantIsReadFromAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plant.yaml")
+
+	text := `
+talos:
+- name: board
+  address: 127.0.68.1
+  talos: v1.12.9
+  noSMBIOS: true
+  links: [{name: end0, mac: "dc:a6:32:00:00:01"}]
+  disks: [{path: /dev/mmcblk0, sizeBytes: 32000000000, transport: mmc}]
+modbus:
+- name: pump
+  address: 127.0.69.1:5020
+  units:
+  - id: 7
+    vendor: ACME
+    registers: [{table: holding, address: 100, values: [1, 2]}]
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	spec, err := plant.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	p := start(t, spec)
+
+	if p.Node("board").Stage() != talosnode.StageMaintenance || p.Modbus("pump").Unit(7).Holding(101) != 2 {
+		t.Errorf("have %+v", p.List())
+	}
+
+	if p.Node("nobody") != nil || p.Modbus("nobody") != nil {
+		t.Error("members that are not there")
+	}
+}
+
+func TestWrongDescriptionsAreRefused(t *testing.T) {
+	for name, spec := range map[string]plant.Spec{
+		"not loopback":        {Talos: []plant.TalosSpec{{Name: "a", Address: "192.0.2.1"}}},
+		"a host name":         {Modbus: []plant.ModbusSpec{{Name: "a", Address: "localhost:5020"}}},
+		"two of one name":     {Talos: []plant.TalosSpec{{Name: "a", Address: "127.0.70.1"}, {Name: "a", Address: "127.0.70.2"}}},
+		"no name":             {Talos: []plant.TalosSpec{{Address: "127.0.70.1"}}},
+		"no version":          {Talos: []plant.TalosSpec{{Name: "a", Address: "127.0.70.1", Talos: "new"}}},
+		"an unknown table":    {Modbus: []plant.ModbusSpec{{Name: "a", Address: "127.0.70.1:5020", Units: []plant.ModbusUnit{{Registers: []plant.ModbusRegisters{{Table: "x"}}}}}}},
+		"one address for two": {Talos: []plant.TalosSpec{{Name: "a", Address: "127.0.70.1"}, {Name: "b", Address: "127.0.70.1"}}},
+	} {
+		if p, err := plant.Start(spec, nil); err == nil {
+			p.Close()
+			t.Errorf("%s: started", name)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package plant
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fieldplane/fieldplane/test/plant/talosnode"
+)
+
+// Spec describes a plant; as a file it is YAML or JSON.
+type Spec struct {
+	Talos  []TalosSpec  `json:"talos,omitempty"`
+	Modbus []ModbusSpec `json:"modbus,omitempty"`
+}
+
+// TalosSpec describes a Talos node that starts in maintenance mode.
+type TalosSpec struct {
+	Name string `json:"name"`
+	// Address is a loopback address, with port 50000 unless another is given.
+	Address string `json:"address"`
+	// Talos is the version, v1.13.9 by default; before v1.13 maintenance mode behaves differently.
+	Talos string `json:"talos,omitempty"`
+
+	talosnode.Hardware `json:",inline"`
+}
+
+// ModbusSpec describes a Modbus TCP device.
+type ModbusSpec struct {
+	Name string `json:"name"`
+	// Address is a loopback address with port.
+	Address string       `json:"address"`
+	Units   []ModbusUnit `json:"units"`
+	// MaxClients closes connections beyond this number; 0 is no limit.
+	MaxClients int `json:"maxClients,omitempty"`
+}
+
+// ModbusUnit is one unit id of a device.
+type ModbusUnit struct {
+	ID uint8 `json:"id"`
+	// Vendor, Product and Revision are its nameplate (function 43/14); a unit without any has none.
+	Vendor   string `json:"vendor,omitempty"`
+	Product  string `json:"product,omitempty"`
+	Revision string `json:"revision,omitempty"`
+
+	Registers []ModbusRegisters `json:"registers,omitempty"`
+}
+
+// ModbusRegisters is a run of registers.
+type ModbusRegisters struct {
+	// Table is holding, input, coil or discrete.
+	Table   string   `json:"table"`
+	Address uint16   `json:"address"`
+	Values  []uint16 `json:"values"`
+}
+
+// Load reads a plant's description from a file.
+func Load(path string) (Spec, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Spec{}, err
+	}
+
+	var spec Spec
+	if err := yaml.UnmarshalStrict(data, &spec); err != nil {
+		return Spec{}, fmt.Errorf("%s: %w", path, err)
+	}
+
+	return spec, nil
+}
+
+// Example is the plant that comes with the project: a control plane and two workers to be, a virtual machine without a
+// serial number, two boxes with one UUID, and three Modbus devices.
+func Example() Spec { return ExampleAt(50) }
+
+// ExampleAt is the example plant with its Talos nodes in 127.0.<third>.0/24 and its devices in the next network, so that
+// tests do not meet a plant that runs already.
+func ExampleAt(third int) Spec {
+	talos := func(last int) string { return fmt.Sprintf("127.0.%d.%d", third, last) }
+	device := func(last int) string { return fmt.Sprintf("127.0.%d.%d:5020", third+1, last) }
+
+	nic := func(mac string) []talosnode.Link {
+		return []talosnode.Link{{Name: "eth0", MAC: mac, Driver: "igb"}, {Name: "lo0", Virtual: true}}
+	}
+
+	nvme := func(serial string) []talosnode.Disk {
+		return []talosnode.Disk{
+			{Path: "/dev/nvme0n1", SizeBytes: 512_110_190_592, Model: "SAMSUNG MZVL2512HCJQ", Serial: serial, WWID: "eui.00253845" + serial, Transport: "nvme"},
+			{Path: "/dev/sda", SizeBytes: 2_000_398_934_016, Model: "ST2000NX0253", Serial: "W" + serial, Transport: "sata", Rotational: true},
+		}
+	}
+
+	box := func(uuid, serial, mac, disk string) talosnode.Hardware {
+		return talosnode.Hardware{
+			UUID: uuid, Serial: serial, Manufacturer: "Advantech", Product: "ARK-3534", Links: nic(mac), Disks: nvme(disk),
+		}
+	}
+
+	vm := talosnode.Hardware{
+		UUID: "5a0e6c1e-3c1b-4d7e-9f0a-7c5d1b2e4f60", Manufacturer: "QEMU", Product: "Standard PC (Q35 + ICH9, 2009)",
+		Links: []talosnode.Link{{Name: "ens18", MAC: "bc:24:11:5e:07:44", Driver: "virtio_net"}},
+		Disks: []talosnode.Disk{{Path: "/dev/vda", SizeBytes: 34_359_738_368, Transport: "virtio"}},
+	}
+
+	const sharedUUID = "b2f8a6d4-1c3e-4a57-8d90-6e5f7a8b9c0d"
+
+	line := func(id uint8, product string, values ...uint16) ModbusUnit {
+		return ModbusUnit{
+			ID: id, Vendor: "fieldplane", Product: product, Revision: "1.0",
+			Registers: []ModbusRegisters{
+				{Table: "holding", Address: 0, Values: values},
+				{Table: "input", Address: 0, Values: values},
+				{Table: "coil", Address: 0, Values: []uint16{1, 0, 1, 0}},
+				{Table: "discrete", Address: 0, Values: []uint16{0, 1, 0, 1}},
+			},
+		}
+	}
+
+	return Spec{
+		Talos: []TalosSpec{
+			{Name: "control-1", Address: talos(1), Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c01", "ADV2345001", "c4:00:ad:10:50:01", "S64KNX0T100001")},
+			{Name: "worker-1", Address: talos(2), Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c02", "ADV2345002", "c4:00:ad:10:50:02", "S64KNX0T100002")},
+			{Name: "worker-2", Address: talos(3), Talos: "v1.12.9", Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c03", "ADV2345003", "c4:00:ad:10:50:03", "S64KNX0T100003")},
+			{Name: "weak-1", Address: talos(4), Hardware: vm},
+			{Name: "twin-a", Address: talos(5), Hardware: box(sharedUUID, "ADV2345005", "c4:00:ad:10:50:05", "S64KNX0T100005")},
+			{Name: "twin-b", Address: talos(6), Hardware: box(sharedUUID, "ADV2345006", "c4:00:ad:10:50:06", "S64KNX0T100006")},
+		},
+		Modbus: []ModbusSpec{
+			{Name: "mixer", Address: device(1), Units: []ModbusUnit{line(1, "Mixer", 215, 1480, 0, 37)}},
+			{Name: "tank", Address: device(2), Units: []ModbusUnit{line(1, "Tank", 642, 88, 1, 0)}},
+			{Name: "gateway", Address: device(3), Units: []ModbusUnit{line(1, "Pump", 55, 1), line(2, "Valve", 100, 0)}},
+		},
+	}
+}
+
+// loopback checks that an address is one that a plant may listen on, and adds a port to one that has none.
+func loopback(address string, port int) (string, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host, address = address, net.JoinHostPort(address, strconv.Itoa(port))
+	}
+
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return "", fmt.Errorf("%q is no loopback address", host)
+	}
+
+	return address, nil
+}

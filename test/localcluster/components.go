@@ -92,6 +92,10 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--cluster-signing-cert-file=" + key("ca.crt"),
 		"--cluster-signing-key-file=" + key("ca.key"),
 		"--service-cluster-ip-range=" + serviceCIDR,
+		// The default of 20 requests a second takes seconds to make the controllers'
+		// ServiceAccounts at the first start.
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
 	}
 }
 

@@ -64,10 +64,11 @@ func (c *Cluster) AddNode(ctx context.Context, name string, labels map[string]st
 		n.stop()
 		return fmt.Errorf("node %s: it exists already, or the cluster is being stopped", name)
 	}
-	if err := n.connect(); err != nil {
+	registered, err := n.connect()
+	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	return c.waitNodeReady(ctx, name)
+	return c.waitNodeReady(ctx, name, registered)
 }
 
 // RemoveNode ends the node's pods and deletes them and the node.
@@ -122,10 +123,11 @@ func (c *Cluster) RestoreNode(ctx context.Context, name string) error {
 	if n == nil {
 		return fmt.Errorf("node %s: not one of this cluster's", name)
 	}
-	if err := n.connect(); err != nil {
+	registered, err := n.connect()
+	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	return c.waitNodeReady(ctx, name)
+	return c.waitNodeReady(ctx, name, registered)
 }
 
 func (c *Cluster) node(name string) *virtualNode {
@@ -182,12 +184,13 @@ func (c *Cluster) newNode(name string, labels map[string]string) (*virtualNode, 
 	return n, nil
 }
 
-// connect runs the node's and the pods' controllers until disconnectNow.
-func (n *virtualNode) connect() error {
+// connect runs the node's and the pods' controllers until disconnectNow. The
+// channel is closed when the node has registered itself.
+func (n *virtualNode) connect() (registered <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.disconnect != nil {
-		return errors.New("it is connected already")
+		return nil, errors.New("it is connected already")
 	}
 	c, name := n.cluster, n.object.Name
 	podInformers := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
@@ -211,14 +214,14 @@ func (n *virtualNode) connect() error {
 		SkipDownwardAPIResolution: true,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	nodeController, err := node.NewNodeController(
 		node.NewNaiveNodeProvider(), n.object.DeepCopy(), c.client.CoreV1().Nodes(),
 		node.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), node.DefaultLeaseDuration),
 	)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	podInformers.Start(ctx.Done())
@@ -235,7 +238,7 @@ func (n *virtualNode) connect() error {
 		<-nodeController.Done()
 		podInformers.Shutdown()
 	}
-	return nil
+	return nodeController.Ready(), nil
 }
 
 func (n *virtualNode) disconnectNow() {
@@ -257,7 +260,15 @@ func (n *virtualNode) stop() {
 	n.kubelet.stop()
 }
 
-func (c *Cluster) waitNodeReady(ctx context.Context, name string) error {
+func (c *Cluster) waitNodeReady(ctx context.Context, name string, registered <-chan struct{}) error {
+	// A node of an earlier start may look Ready before it has said so.
+	select {
+	case <-registered:
+	case <-ctx.Done():
+		return fmt.Errorf("node %s: registering: %w", name, ctx.Err())
+	case <-c.failed:
+		return c.failure
+	}
 	var last string
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		if err := c.Err(); err != nil {

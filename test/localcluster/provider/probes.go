@@ -79,7 +79,13 @@ func (r *podRunner) runProbe(ctx context.Context, container *corev1.Container, p
 			return true
 		}
 	}
-	if probe.InitialDelaySeconds > 0 && !wait(seconds(probe.InitialDelaySeconds)) {
+	delay := time.Duration(probe.InitialDelaySeconds) * time.Second
+	if !eager {
+		// A kubelet asks some time after the start as well; a program that is not
+		// listening yet is not dead.
+		delay = max(delay, seconds(probe.PeriodSeconds))
+	}
+	if !wait(delay) {
 		return
 	}
 	var verdict thresholds

@@ -5,12 +5,15 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/test/localcluster"
 )
@@ -32,6 +35,9 @@ func run(args []string) error {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
+	// client-go and virtual-kubelet log what is of no use to anyone here.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	switch args[0] {

@@ -10,6 +10,7 @@ import (
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/meta"
+	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
 	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
@@ -36,7 +37,12 @@ func (n *Node) rebuildStateLocked() error {
 		return err
 	}
 
-	n.states.set(st, state.Filter(st, n.accessRule(st)))
+	rule, err := n.accessRule(st)
+	if err != nil {
+		return err
+	}
+
+	n.states.set(st, state.Filter(st, rule))
 
 	return nil
 }
@@ -167,38 +173,37 @@ func (n *Node) resourcesLocked() ([]resource.Resource, error) {
 
 // accessRule is who may read and write what: reading whatever is not sensitive for everybody who is let in, sensitive
 // types for administrators, writing for nobody.
-func (n *Node) accessRule(st state.State) state.FilteringRule {
+func (n *Node) accessRule(st state.State) (state.FilteringRule, error) {
+	definitions, err := safe.StateListAll[*meta.ResourceDefinition](context.Background(), st)
+	if err != nil {
+		return nil, err
+	}
+
+	sensitive := make(map[resource.Type]bool)
+	for definition := range definitions.All() {
+		sensitive[definition.TypedSpec().Type] = definition.TypedSpec().Sensitivity == meta.Sensitive
+	}
+
 	return func(ctx context.Context, access state.Access) error {
 		n.delay()
 
-		if !access.Verb.Readonly() {
+		isSensitive, known := sensitive[access.ResourceType]
+
+		switch {
+		case !access.Verb.Readonly():
+			return status.Error(codes.PermissionDenied, "not authorized")
+		case !known:
+			return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
+		case isSensitive && !rolesOf(ctx).Includes(role.Admin):
 			return status.Error(codes.PermissionDenied, "not authorized")
 		}
 
-		definitions, err := st.List(ctx, resource.NewMetadata(meta.NamespaceName, meta.ResourceDefinitionType, "", resource.VersionUndefined))
-		if err != nil {
-			return err
+		if access.ResourceType == hardware.SystemInformationType && access.Verb != state.Watch {
+			n.handedOut(ctx, st)
 		}
 
-		for _, item := range definitions.Items {
-			definition, ok := item.(*meta.ResourceDefinition)
-			if !ok || definition.TypedSpec().Type != access.ResourceType {
-				continue
-			}
-
-			if definition.TypedSpec().Sensitivity == meta.Sensitive && !rolesOf(ctx).Includes(role.Admin) {
-				return status.Error(codes.PermissionDenied, "not authorized")
-			}
-
-			if access.ResourceType == hardware.SystemInformationType && access.Verb != state.Watch {
-				n.handedOut(ctx, st)
-			}
-
-			return nil
-		}
-
-		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
-	}
+		return nil
+	}, nil
 }
 
 func (n *Node) handedOut(ctx context.Context, st state.State) {

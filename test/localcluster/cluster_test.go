@@ -2,11 +2,16 @@ package localcluster
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -316,6 +321,74 @@ func TestAggregatorPublishesAllRequestHeaders(t *testing.T) {
 	}
 	if configMap.Data["requestheader-client-ca-file"] == configMap.Data["client-ca-file"] {
 		t.Error("the front proxy's CA is the clients' CA: every user could pass for the aggregator")
+	}
+}
+
+// An aggregated server on loopback is reached through a Service of type
+// ExternalName, by its serving name, with the caller's identity in headers that
+// the front proxy's certificate vouches for.
+func TestAggregatorReachesAServerOnLoopback(t *testing.T) {
+	namespace := newNamespace(t)
+	certPEM, keyPEM, err := shared.pki.cluster.issue(leafRequest{commonName: "aggregated", server: true, dnsNames: []string{"aggregated." + namespace + ".svc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frontProxy := x509.NewCertPool()
+	frontProxy.AddCert(shared.pki.frontProxy.cert)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if request.URL.Path != "/apis/test.example/v1/whoami" {
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"test.example/v1","resources":[]}`)
+			return
+		}
+		_ = json.NewEncoder(w).Encode([]string{
+			request.TLS.PeerCertificates[0].Subject.CommonName,
+			request.Header.Get("X-Remote-User"),
+			strings.Join(request.Header.Values("X-Remote-Group"), " "),
+		})
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: frontProxy}
+	server.StartTLS()
+	defer server.Close()
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+
+	if _, err := shared.Client().CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "aggregated"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "127.0.0.1"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	manifest := fmt.Sprintf(`{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1.test.example"},"spec":{
+		"group":"test.example","version":"v1","groupPriorityMinimum":1000,"versionPriority":10,"caBundle":%q,
+		"service":{"name":"aggregated","namespace":%q,"port":%d}}}`,
+		base64.StdEncoding.EncodeToString(shared.pki.cluster.certPEM), namespace, port)
+	const apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
+	if err := shared.Client().CoreV1().RESTClient().Post().AbsPath(apiServices).Body([]byte(manifest)).SetHeader("Content-Type", "application/json").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = shared.Client().CoreV1().RESTClient().Delete().AbsPath(apiServices + "/v1.test.example").Do(context.Background()).Error()
+	})
+	cfg, err := shared.UserConfig("alice", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last error
+	var answer []byte
+	eventually(t, 10*time.Second, "an answer through the aggregator", func(ctx context.Context) (bool, error) {
+		answer, last = client.CoreV1().RESTClient().Get().AbsPath("/apis/test.example/v1/whoami").Do(ctx).Raw()
+		return last == nil, nil
+	})
+	if got, want := strings.TrimSpace(string(answer)), `["front-proxy-client","alice","system:masters system:authenticated"]`; got != want {
+		t.Errorf("the server saw %s, want %s", got, want)
 	}
 }
 

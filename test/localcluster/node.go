@@ -229,7 +229,7 @@ func (n *virtualNode) connect() (registered <-chan struct{}, err error) {
 	go func() { _ = nodeController.Run(ctx) }()
 	go func() {
 		if cache.WaitForCacheSync(ctx.Done(), pods.Informer().HasSynced) {
-			_ = n.provider.Sweep()
+			n.provider.Synced()
 		}
 	}()
 	n.disconnect = func() {

@@ -259,25 +259,39 @@ func (p *Provider) Stop(limit time.Duration) {
 	}
 }
 
-// Sweep removes the directories of pods that left the API while the node was stopped.
-func (p *Provider) Sweep() error {
+// Synced tells that the lister given to Attach shows all pods of the node. The
+// directories of pods that left the API while the node was stopped are removed,
+// and all statuses reported again: one that was lost on the way is made up for.
+func (p *Provider) Synced() {
 	p.mu.Lock()
-	lister := p.pods
+	lister, runners := p.pods, p.all()
 	p.mu.Unlock()
+	for _, r := range runners {
+		r.stateChanged()
+	}
 	pods, err := lister.List(labels.Everything())
 	if err != nil {
-		return err
+		return
 	}
 	entries, err := os.ReadDir(p.config.Dir)
 	if err != nil {
-		return err
+		return
 	}
 	for _, entry := range entries {
-		if !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return strings.HasSuffix(entry.Name(), "_"+string(pod.UID)) }) {
+		_, uid, _ := cutLast(entry.Name(), "_")
+		inAPI := slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return string(pod.UID) == uid })
+		runs := slices.ContainsFunc(runners, func(r *podRunner) bool { return string(r.currentPod().UID) == uid })
+		if !inAPI && !runs {
 			_ = os.RemoveAll(filepath.Join(p.config.Dir, entry.Name()))
 		}
 	}
-	return nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }
 
 // configMap reads from the API itself, not from an informer: an annotation that

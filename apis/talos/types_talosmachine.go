@@ -155,13 +155,13 @@ const (
 type DiskSelector struct {
 	// Capacity with an operator, for example ">= 100GB" or "4GB".
 	Capacity string
-	// Model; * and ? match as in file names.
+	// Model; * matches any text.
 	Model string
-	// Serial number; * and ? match as in file names.
+	// Serial number; * matches any text.
 	Serial string
-	// World Wide Identifier; * and ? match as in file names.
+	// World Wide Identifier; * matches any text.
 	WWID string
-	// Bus path; * and ? match as in file names.
+	// Bus path; * matches any text.
 	BusPath string
 	// hdd, ssd, nvme or sd.
 	Type DiskType

@@ -236,22 +236,22 @@ type DiskSelector struct {
 	// +k8s:optional
 	// +k8s:maxLength=64
 	Capacity string `json:"capacity,omitempty" protobuf:"bytes,7,opt,name=capacity"`
-	// Model; * and ? match as in file names.
+	// Model; * matches any text.
 	// +optional
 	// +k8s:optional
 	// +k8s:maxLength=256
 	Model string `json:"model,omitempty" protobuf:"bytes,2,opt,name=model"`
-	// Serial number; * and ? match as in file names.
+	// Serial number; * matches any text.
 	// +optional
 	// +k8s:optional
 	// +k8s:maxLength=256
 	Serial string `json:"serial,omitempty" protobuf:"bytes,3,opt,name=serial"`
-	// World Wide Identifier; * and ? match as in file names.
+	// World Wide Identifier; * matches any text.
 	// +optional
 	// +k8s:optional
 	// +k8s:maxLength=256
 	WWID string `json:"wwid,omitempty" protobuf:"bytes,4,opt,name=wwid"`
-	// Bus path; * and ? match as in file names.
+	// Bus path; * matches any text.
 	// +optional
 	// +k8s:optional
 	// +k8s:maxLength=256

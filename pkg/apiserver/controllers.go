@@ -1,0 +1,193 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	kubeinformers "k8s.io/client-go/informers"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
+	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
+	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
+	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
+	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
+	"github.com/fieldplane/fieldplane/pkg/pki"
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
+	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
+)
+
+// EventSource is the component that our Events name.
+const EventSource = "fieldplane"
+
+// restartPause is how long a set of controllers of which one failed rests.
+const restartPause = time.Second
+
+// ControllerSettings are what the controllers are made from, beside the server.
+type ControllerSettings struct {
+	// Authority signs the probes' certificates and the controllers' own.
+	Authority *authority.Authority
+	// Namespace is the server's own: bundles and the Lease are there.
+	Namespace string
+	// ProbeImage is io-probe's.
+	ProbeImage string
+	// Elect has replicas agree by a Lease on which of them runs the controllers.
+	// The embedded store's lock makes that needless.
+	Elect bool
+	// Identity is this replica's name in the Lease.
+	Identity string
+	Clock    clock.WithTicker
+}
+
+// duty is one controller. Run returns once all it started has stopped.
+type duty interface{ Run(context.Context) error }
+
+// AddControllers makes the server run the controllers: after it serves, and
+// until just before it drains.
+func (s *Server) AddControllers(settings ControllerSettings) error {
+	// Informers that nobody asked for before the start would never start.
+	probes := kubeinformers.NewSharedInformerFactoryWithOptions(s.HostClient, 0,
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = probepod.KindLabel }))
+	pods, configMaps := probes.Core().V1().Pods(), probes.Core().V1().ConfigMaps()
+	nodes, namespaces := s.HostInformers.Core().V1().Nodes(), s.HostInformers.Core().V1().Namespaces()
+	modules, controllers := s.Informers.Physical().V1alpha1().IOModules(), s.Informers.Physical().V1alpha1().Controllers()
+	clusters, machines := s.Informers.Talos().V1alpha1().TalosClusters(), s.Informers.Talos().V1alpha1().TalosMachines()
+
+	pods.Informer()
+	configMaps.Informer()
+	nodes.Informer()
+	namespaces.Informer()
+	modules.Informer()
+	controllers.Informer()
+	clusters.Informer()
+	machines.Informer()
+
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{
+		// One sweep may find as many weak machines as its status lists, and each is
+		// worth an Event of its own (T-09).
+		BurstSize: 100, MaxEvents: 100,
+	}))
+	recorder := broadcaster.NewRecorder(NewScheme(), corev1.EventSource{Component: EventSource})
+	dial := (&net.Dialer{Timeout: 2 * time.Second}).DialContext
+
+	duties := func() (map[string]duty, error) {
+		configuration, err := machineconfiguration.New(machineconfiguration.Config{
+			Client: s.Client, Clusters: clusters, Machines: machines,
+			Secrets: s.HostClient.CoreV1(), Namespace: settings.Namespace,
+			Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return map[string]duty{
+			"machineconfiguration": configuration,
+			"discovery": discovery.New(discovery.Config{
+				Client: s.Client, Clusters: clusters, Machines: machines, Recorder: recorder,
+				Clock: settings.Clock, Dial: maintenance.Dial, Predial: maintenance.Predial,
+			}),
+			"networkprobe": networkprobe.New(networkprobe.Options{
+				Image: settings.ProbeImage, Host: s.HostClient,
+				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces, Modules: modules,
+				EnsureCertificate: func(ctx context.Context, namespace string) error {
+					return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
+				},
+				Recorder: recorder, Clock: settings.Clock,
+			}),
+			"iomodule": iomodule.New(iomodule.Options{
+				Client: s.Client.PhysicalV1alpha1(), Modules: modules, Controllers: controllers,
+				Pods: pods, ConfigMaps: configMaps,
+				Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), dial, settings.Clock),
+				Clock:  settings.Clock,
+			}),
+		}, nil
+	}
+	if _, err := duties(); err != nil {
+		return err
+	}
+	lead := func(ctx context.Context) { runDuties(ctx, duties) }
+	if settings.Elect {
+		election, err := newElection(s.HostClient, settings.Namespace, settings.Identity)
+		if err != nil {
+			return err
+		}
+		lead = func(ctx context.Context) { election.run(ctx, func(ctx context.Context) { runDuties(ctx, duties) }) }
+	}
+
+	// The hooks' own context ends too late: controllers stop before requests drain.
+	running := controllerRun{stop: make(chan struct{})}
+	if err := s.Generic.AddPostStartHook("start-fieldplane-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: s.HostClient.CoreV1().Events("")})
+		probes.Start(hook.Done())
+		running.start(hook.Context, lead)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return s.Generic.AddPreShutdownHook("stop-fieldplane-controllers", func() error {
+		running.stopAndWait()
+		broadcaster.Shutdown()
+		klog.InfoS("Controllers stopped")
+		return nil
+	})
+}
+
+// controllerRun is the run of the controllers, which has an end of its own.
+type controllerRun struct {
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+func (r *controllerRun) start(ctx context.Context, lead func(context.Context)) {
+	r.stopped.Go(func() {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			select {
+			case <-r.stop:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		lead(ctx)
+	})
+}
+
+func (r *controllerRun) stopAndWait() {
+	close(r.stop)
+	r.stopped.Wait()
+}
+
+// runDuties runs a set of controllers until the context ends. When one fails,
+// all are stopped and made anew: what they keep in memory may depend on it.
+func runDuties(ctx context.Context, duties func() (map[string]duty, error)) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		set, err := duties()
+		if err != nil {
+			klog.ErrorS(err, "Cannot make the controllers")
+			return
+		}
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		var stopped sync.WaitGroup
+		for name, controller := range set {
+			stopped.Go(func() {
+				defer stop()
+				if err := controller.Run(ctx); err != nil && ctx.Err() == nil {
+					klog.ErrorS(fmt.Errorf("controller %s: %w", name, err), "A controller failed; all are started again")
+				}
+			})
+		}
+		klog.InfoS("Controllers started", "count", len(set))
+		stopped.Wait()
+	}, restartPause)
+}

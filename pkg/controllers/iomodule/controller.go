@@ -121,7 +121,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	// Without all of them a module would be Unknown for a moment only because its probe is not known yet.
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+		return nil
 	}
 
 	var running sync.WaitGroup

@@ -121,7 +121,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		synced = append(synced, registration.HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+		return nil
 	}
 	var running sync.WaitGroup
 	for range workers {

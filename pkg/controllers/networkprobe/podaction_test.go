@@ -31,7 +31,9 @@ func TestWhatAPodNeeds(t *testing.T) {
 		return pod(func(p *corev1.Pod) { p.Status.Phase, p.CreationTimestamp = phase, metav1.NewTime(ago(age)) })
 	}
 	deleting := pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} })
-	lost := func(d time.Duration) nodeHealth { return nodeHealth{lost: true, since: ago(d), why: "node n is not ready"} }
+	lost := func(d time.Duration) nodeHealth {
+		return nodeHealth{lost: true, since: ago(d), why: "node n is not ready"}
+	}
 
 	for _, tc := range []struct {
 		name string

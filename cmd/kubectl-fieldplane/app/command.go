@@ -1,0 +1,114 @@
+// Package app is the kubectl plugin: it shows the machines that wait and approves them. It decides nothing that the
+// server does not decide again; what it adds is that nobody approves what he has not been shown.
+package app
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	"github.com/fieldplane/fieldplane/pkg/version"
+)
+
+// target is what a command works on: the API and the namespace that kubectl's own flags select.
+type target struct {
+	client    versioned.Interface
+	namespace string
+}
+
+// plugin is what every command needs, all of it injected.
+type plugin struct {
+	genericiooptions.IOStreams
+	clock clock.PassiveClock
+	// connect is called once the arguments are found good.
+	connect func() (target, error)
+	// interactive tells whether somebody can answer a question.
+	interactive func() bool
+}
+
+// Run runs the plugin and returns its exit code.
+func Run(streams genericiooptions.IOStreams, args []string) int {
+	config := genericclioptions.NewConfigFlags(true)
+	cmd := newCommand(plugin{
+		IOStreams:   streams,
+		clock:       clock.RealClock{},
+		connect:     func() (target, error) { return connect(config, streams.ErrOut) },
+		interactive: func() bool { return isTerminal(streams.In) },
+	})
+	config.AddFlags(cmd.PersistentFlags())
+	cmd.SetArgs(args)
+	return execute(cmd, streams.ErrOut)
+}
+
+func execute(cmd *cobra.Command, errOut io.Writer) int {
+	if err := cmd.Execute(); err != nil {
+		fmt.Fprintln(errOut, "error:", err)
+		return 1
+	}
+	return 0
+}
+
+func newCommand(p plugin) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubectl-fieldplane",
+		Short: "See the machines that wait, and approve them",
+		Long: "See the machines that discovery found in the ranges that a TalosCluster declares, and approve them.\n" +
+			"A machine stays untouched until it is approved.",
+		Example: "  # What waits for approval, in every namespace\n" +
+			"  kubectl fieldplane pending -A\n\n" +
+			"  # Look at a machine and approve it as a worker\n" +
+			"  kubectl fieldplane approve machine " + exampleUUID + " --role worker --install-disk /dev/sda",
+		Version:       version.Version,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl fieldplane"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return told(fmt.Sprintf("unknown command %q", args[0]), "The commands are: approve, pending. See "+cmd.CommandPath()+" --help")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// kubectl completes its plugins in a way of its own; a script for the binary's name would never be asked.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	cmd.SetIn(p.In)
+	cmd.SetOut(p.Out)
+	cmd.SetErr(p.ErrOut)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return told(err.Error(), "See "+cmd.CommandPath()+" --help")
+	})
+	cmd.AddCommand(newApproveCommand(p), newPendingCommand(p))
+	return cmd
+}
+
+func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, error) {
+	const check = "Check the cluster that kubectl is set to: kubectl config current-context"
+	namespace, _, err := config.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return target{}, told("cannot read the kubeconfig: "+err.Error(), check)
+	}
+	restConfig, err := config.ToRESTConfig()
+	if err != nil {
+		return target{}, told("cannot read the kubeconfig: "+err.Error(), check)
+	}
+	restConfig.WarningHandler = rest.NewWarningWriter(errOut, rest.WarningWriterOptions{Deduplicate: true})
+	client, err := versioned.NewForConfig(restConfig)
+	if err != nil {
+		return target{}, told("cannot use the kubeconfig: "+err.Error(), check)
+	}
+	return target{client: client, namespace: namespace}, nil
+}
+
+func isTerminal(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

@@ -1,0 +1,183 @@
+package app
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned/fake"
+)
+
+const (
+	uuid        = "4c4c4544-004d-4b10-8056-b4c04f4a3133"
+	fingerprint = "xA9a1t2dMxB0NJ0qH1pDzilWbA3+DK/DjVbFaJBYheE="
+	other       = "rMWhs9V9Y30sbs9W5KNCgVRReKGrfvV0FwMtqEX4OW8="
+)
+
+func now() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }
+
+func pendingMachine(edits ...func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachine {
+	machine := &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "site-a", Name: uuid, ResourceVersion: "4711", CreationTimestamp: metav1.NewTime(now().Add(-5 * time.Minute)),
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "fieldplane"}},
+		},
+		Spec: v1alpha1.TalosMachineSpec{
+			ClusterRef: v1alpha1.ClusterReference{Name: "plant"},
+			Identity:   v1alpha1.MachineIdentity{UUID: uuid, Serial: "7MK1J33", MACAddresses: []string{"b4:45:06:aa:00:01", "b4:45:06:aa:00:02"}},
+			Endpoint:   "192.0.2.10",
+			Approved:   ptr.To(false),
+		},
+		Status: v1alpha1.TalosMachineStatus{
+			Phase:            v1alpha1.MachinePending,
+			ObservedEndpoint: "192.0.2.10",
+			Hardware: &v1alpha1.MachineHardware{
+				Manufacturer: "Dell Inc.", Product: "PowerEdge R650", Fingerprint: fingerprint,
+				Disks: []v1alpha1.MachineDisk{
+					{Path: "/dev/nvme0n1", SizeBytes: 960e9, Model: "PM9A3", Serial: "S64G", WWID: "eui.1", Transport: "nvme"},
+					{Path: "/dev/sda", SizeBytes: 4e12, Model: "ST4000NM", Serial: "ZC1A", WWID: "naa.1", Transport: "sata", Rotational: true},
+					{Path: "/dev/sdb", SizeBytes: 4e12, Model: "ST4000NM", Serial: "ZC1B", WWID: "naa.2", Transport: "sata", Rotational: true},
+				},
+				Links: []v1alpha1.MachineLink{
+					{Name: "eno1", PermanentMAC: "b4:45:06:aa:00:01", Driver: "tg3", Up: true},
+					{Name: "eno2", PermanentMAC: "b4:45:06:aa:00:02", Driver: "tg3"},
+				},
+			},
+		},
+	}
+	for _, edit := range edits {
+		edit(machine)
+	}
+	return machine
+}
+
+func plantCluster(edits ...func(*v1alpha1.TalosCluster)) *v1alpha1.TalosCluster {
+	cluster := &v1alpha1.TalosCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "site-a", Name: "plant"},
+		Spec:       v1alpha1.TalosClusterSpec{Discovery: v1alpha1.TalosDiscovery{Cidrs: []string{"192.0.2.0/24"}}},
+	}
+	for _, edit := range edits {
+		edit(cluster)
+	}
+	return cluster
+}
+
+// session is one run of the plugin against the generated fake: a store without admission and without resourceVersions.
+type session struct {
+	client     *fake.Clientset
+	namespace  string
+	input      string
+	noTerminal bool
+
+	out, errOut string
+	code        int
+}
+
+func newSession(objects ...runtime.Object) *session {
+	return &session{client: fake.NewSimpleClientset(objects...), namespace: "site-a"}
+}
+
+func (s *session) run(t *testing.T, args ...string) *session {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := newCommand(plugin{
+		IOStreams:   genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
+		clock:       clocktesting.NewFakePassiveClock(now()),
+		connect:     func() (target, error) { return target{client: s.client, namespace: s.namespace}, nil },
+		interactive: func() bool { return !s.noTerminal },
+	})
+	cmd.SetArgs(args)
+	s.code = execute(cmd, &errOut)
+	s.out, s.errOut = out.String(), errOut.String()
+	return s
+}
+
+// writes are the writes that were asked for, of whatever kind.
+func (s *session) writes() []clienttesting.Action {
+	return slices.DeleteFunc(slices.Clone(s.client.Actions()), func(action clienttesting.Action) bool {
+		return action.GetVerb() == "get" || action.GetVerb() == "list"
+	})
+}
+
+// approval returns the one write that was asked for.
+func (s *session) approval(t *testing.T) clienttesting.UpdateActionImpl {
+	t.Helper()
+	writes := s.writes()
+	if len(writes) != 1 {
+		t.Fatalf("want one write, have %v\n%s%s", writes, s.out, s.errOut)
+	}
+	update, ok := writes[0].(clienttesting.UpdateActionImpl)
+	if !ok || update.Subresource != "approval" || update.Resource.Resource != "talosmachines" || update.Namespace != "site-a" {
+		t.Fatalf("want an update of talosmachines/approval in site-a, have %#v", writes[0])
+	}
+	return update
+}
+
+// answer makes the server answer approvals with an error.
+func (s *session) answer(err error) *session {
+	s.client.PrependReactor("update", "talosmachines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetSubresource() == "approval", nil, err
+	})
+	return s
+}
+
+// wantRefused asserts a refusal: a code other than 0, what happened on the first line and what to do after it, no write.
+func (s *session) wantRefused(t *testing.T, what, todo string) {
+	t.Helper()
+	if s.code == 0 {
+		t.Errorf("exit code 0\n%s", s.out)
+	}
+	first, rest, _ := strings.Cut(s.errOut, "\n")
+	if !strings.HasPrefix(first, "error: ") || !strings.Contains(first, what) {
+		t.Errorf("first line: want %q, have %q", what, first)
+	}
+	if !strings.Contains(rest, todo) {
+		t.Errorf("what to do: want %q, have %q", todo, rest)
+	}
+	if writes := s.writes(); len(writes) != 0 {
+		t.Errorf("written in spite of it: %v", writes)
+	}
+}
+
+func (s *session) wantOK(t *testing.T) *session {
+	t.Helper()
+	if s.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", s.code, s.out, s.errOut)
+	}
+	return s
+}
+
+func wantText(t *testing.T, have, want string) {
+	t.Helper()
+	lines := strings.Split(have, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	if have = strings.Join(lines, "\n"); have != want {
+		t.Errorf("have:\n%s\nwant:\n%s", have, want)
+	}
+}
+
+func wantContains(t *testing.T, have string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(have, want) {
+			t.Errorf("%q is missing in:\n%s", want, have)
+		}
+	}
+}
+
+// approvalArgs is a complete approval of a worker, and what a case adds to it.
+func approvalArgs(more ...string) []string {
+	return append([]string{"approve", "machine", uuid, "--role", "worker", "--install-disk", "/dev/sda"}, more...)
+}

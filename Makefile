@@ -1,0 +1,47 @@
+# fieldplane. `make run` shows it, `make test` proves it; each does all the set-up it needs.
+
+LOCAL := $(CURDIR)/_local
+BIN := $(LOCAL)/bin
+TOOLS := $(LOCAL)/tools
+PROGRAMS := ./cmd/fieldplane-apiserver ./cmd/io-probe ./cmd/kubectl-fieldplane
+# Integration tests share one machine and each starts a cluster: one package at a time.
+TEST_FLAGS ?=
+
+.PHONY: build build-test run up down test test-unit test-integration bench verify codegen clean
+
+build: ## Build the programs into _local/bin.
+	@mkdir -p $(BIN)
+	go build -o $(BIN)/ $(PROGRAMS)
+
+build-test: build ## Build the local control plane and the simulated plant too.
+	@sh test/localcluster/build.sh $(BIN)
+	@cd test && go build -o $(BIN)/ ./cmd/fieldplane-local ./plant/cmd/plant
+
+run: build-test ## Run everything in the foreground.
+	@$(BIN)/fieldplane-local run
+
+up: build-test ## Run everything in the background; returns when it is ready.
+	@$(BIN)/fieldplane-local up
+
+down: ## Stop what `make up` has started.
+	@$(BIN)/fieldplane-local down
+
+test: verify test-unit test-integration ## Everything that CI runs.
+
+test-unit: ## Tests that need no cluster.
+	hack/run-tests.sh . ./...
+
+test-integration: build-test ## Tests against the real server in a real cluster.
+	hack/run-tests.sh test ./...
+
+bench: ## Benchmarks.
+	go test -run '^$$' -bench . -benchmem ./pkg/...
+
+verify: ## Format, vet, staticcheck, import directions, module versions, generated code.
+	hack/verify.sh
+
+codegen: ## Generate everything that is derived from the types.
+	hack/update-codegen.sh
+
+clean: down ## Forget everything local.
+	rm -rf $(LOCAL)

@@ -350,7 +350,6 @@ func TestApproveDryRunAsksTheServerAndShowsWhatItWouldStore(t *testing.T) {
 			wantText(t, have, `  spec.approved          false -> true
   spec.install.disk      (unset) -> /dev/sda
   spec.role              (unset) -> worker
-  status.approval.time   (unset) -> 2026-11-29T12:00:00Z
   status.approval.user   (unset) -> alice
   status.phase           Pending -> Approved
 talosmachine.talos.fieldplane.dev/4c4c4544-004d-4b10-8056-b4c04f4a3133 approved as worker (server dry run: nothing was stored)

@@ -84,7 +84,12 @@ func flatten(machine *v1alpha1.TalosMachine) (map[string]string, error) {
 	walk("spec", content["spec"], lines)
 	if status, ok := content["status"].(map[string]any); ok {
 		walk("status.phase", status["phase"], lines)
-		walk("status.approval", status["approval"], lines)
+		// The identity it is given for stands above, and the time is now.
+		if approval, ok := status["approval"].(map[string]any); ok {
+			for _, member := range []string{"user", "fingerprint", "unverifiedFingerprint"} {
+				walk("status.approval."+member, approval[member], lines)
+			}
+		}
 	}
 	return lines, nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -90,12 +92,16 @@ func newSession(objects ...runtime.Object) *session {
 func (s *session) run(t *testing.T, args ...string) *session {
 	t.Helper()
 	var out, errOut bytes.Buffer
+	flags := genericclioptions.NewConfigFlags(true)
 	cmd := newCommand(plugin{
 		IOStreams:   genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
 		clock:       clocktesting.NewFakePassiveClock(now()),
-		connect:     func() (target, error) { return target{client: s.client, namespace: s.namespace}, nil },
+		connect: func() (target, error) {
+			return target{client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace)}, nil
+		},
 		interactive: func() bool { return !s.noTerminal },
 	})
+	flags.AddFlags(cmd.PersistentFlags())
 	cmd.SetArgs(args)
 	s.code = execute(cmd, &errOut)
 	s.out, s.errOut = out.String(), errOut.String()

@@ -4,8 +4,6 @@ LOCAL := $(CURDIR)/_local
 BIN := $(LOCAL)/bin
 TOOLS := $(LOCAL)/tools
 PROGRAMS := ./cmd/fieldplane-apiserver ./cmd/io-probe ./cmd/kubectl-fieldplane
-# Integration tests share one machine and each starts a cluster: one package at a time.
-TEST_FLAGS ?=
 
 .PHONY: build build-test run up down test test-unit test-integration bench verify codegen clean
 
@@ -27,18 +25,19 @@ down: ## Stop what `make up` has started.
 	@$(BIN)/fieldplane-local down
 
 test: verify test-unit test-integration ## Everything that CI runs.
+	@go run ./hack/requirements
 
 test-unit: ## Tests that need no cluster.
-	hack/run-tests.sh . ./...
+	@hack/run-tests.sh unit
 
 test-integration: build-test ## Tests against the real server in a real cluster.
-	hack/run-tests.sh test ./...
+	@hack/run-tests.sh integration
 
 bench: ## Benchmarks.
 	go test -run '^$$' -bench . -benchmem ./pkg/...
 
 verify: ## Format, vet, staticcheck, import directions, module versions, generated code.
-	hack/verify.sh
+	@hack/verify.sh
 
 codegen: ## Generate everything that is derived from the types.
 	hack/update-codegen.sh

@@ -1,5 +1,5 @@
-// Verify-imports fails on an import against the direction that docs/design.md draws. It reads the sources' import lines and
-// compiles nothing.
+// Verify-imports fails on an import against the direction that docs/design.md
+// draws. It reads the sources' import lines and compiles nothing.
 package main
 
 import (
@@ -39,8 +39,8 @@ func main() {
 	}
 }
 
-// check reads every package of the root module and returns each import that no rule allows. Tests may import what they like:
-// nobody links them.
+// check reads every package of the root module and returns each import that no
+// rule allows. Tests may import what they like: nobody links them.
 func check(root fs.FS, rules []rule) (violations []string, packages int, err error) {
 	seen := map[string]bool{}
 	err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {

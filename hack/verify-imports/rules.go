@@ -1,15 +1,19 @@
 package main
 
-// rule says what the packages under one path of this module may import of it. A package belongs to the rule with the longest path.
+// rule says what the packages under one path of this module may import of it. A
+// package belongs to the rule with the longest path.
 type rule struct {
 	path string
-	// imports are the paths under which this module's packages may be imported, besides the rule's own.
+	// imports are the paths under which this module's packages may be imported,
+	// besides the rule's own.
 	imports []string
-	// kubernetes is false for what must be usable, and testable, without any of it.
+	// kubernetes is false for what must be usable, and testable, without any of
+	// it.
 	kubernetes bool
 }
 
-// rules is the direction of imports that docs/design.md draws: each line may look at lines above it.
+// rules is the direction of imports that docs/design.md draws: each line may
+// look at lines above it.
 func rules() []rule {
 	var (
 		foundation = []string{"pkg/driver", "pkg/isa88", "pkg/talos/ranges"}
@@ -35,7 +39,8 @@ func rules() []rule {
 		{path: "pkg/unitruntime", imports: except(field, "pkg/talos"), kubernetes: true},
 		{path: "pkg/talos", imports: except(field, "pkg/probe", "pkg/unitruntime"), kubernetes: true},
 
-		// Side by side, and never one from another: what the registry needs live it asks through interfaces of its own.
+		// Side by side, and never one from another: what the registry needs
+		// live it asks through interfaces of its own.
 		{path: "pkg/controllers", imports: server, kubernetes: true},
 		{path: "pkg/registry", imports: server, kubernetes: true},
 		{path: "pkg/admission", imports: server, kubernetes: true},
@@ -43,7 +48,8 @@ func rules() []rule {
 		{path: "pkg/apiserver", imports: assembly, kubernetes: true},
 
 		{path: "cmd/fieldplane-apiserver", imports: append([]string{"pkg/apiserver"}, assembly...), kubernetes: true},
-		// Programs on the plant's floor and on a user's machine carry nothing of the server.
+		// Programs on the plant's floor and on a user's machine carry nothing
+		// of the server.
 		{path: "cmd/io-probe", imports: field, kubernetes: true},
 		{path: "cmd/unit-runtime", imports: field, kubernetes: true},
 		{path: "cmd/kubectl-fieldplane", imports: field, kubernetes: true},

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs Go tests and ends with what they covered.
+#
+#   hack/run-tests.sh unit|integration
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+unit)
+	hack/prerequisites.sh
+	# The race detector, where it does not mean to compile an API server twice.
+	raced=$(go list ./pkg/driver/... ./pkg/probe/... ./pkg/controllers/... ./pkg/talos/... ./cmd/io-probe/...)
+	go test -race -cover -timeout 15m $raced
+	go test -cover -timeout 15m $(go list ./... | grep -vxF "$raced" | grep -v /generated/)
+	;;
+integration)
+	# One package at a time: each starts a cluster of its own, on two cores.
+	(cd test && go test -p 1 -count=1 -timeout 30m ./...)
+	;;
+*)
+	echo "usage: hack/run-tests.sh unit|integration" >&2
+	exit 2
+	;;
+esac

@@ -94,8 +94,8 @@ func (s *session) run(t *testing.T, args ...string) *session {
 	var out, errOut bytes.Buffer
 	flags := genericclioptions.NewConfigFlags(true)
 	cmd := newCommand(plugin{
-		IOStreams:   genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
-		clock:       clocktesting.NewFakePassiveClock(now()),
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
+		clock:     clocktesting.NewFakePassiveClock(now()),
 		connect: func() (target, error) {
 			return target{client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace)}, nil
 		},

@@ -385,7 +385,7 @@ func (a approve) confirm(wanted *v1alpha1.TalosMachine) error {
 	case "y", "yes":
 		return nil
 	default:
-		return told("nothing was approved: the answer was not yes", "The machine still waits, untouched.")
+		return told("nothing was approved: the answer was not yes", "The machine is as it was; nothing was written.")
 	}
 }
 

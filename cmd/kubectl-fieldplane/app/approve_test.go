@@ -146,9 +146,9 @@ func TestApproveRefuses(t *testing.T) {
 			m.DeletionTimestamp, m.Finalizers = ptr.To(metav1.NewTime(now())), []string{"example.com/hold"}
 		}, args: approvalArgs("--yes"), what: "being deleted", todo: "pending"},
 		{name: "without a terminal and without --yes", args: approvalArgs(), input: "y\n", noTerminal: true, what: "no terminal", todo: "--yes"},
-		{name: "the answer no", args: approvalArgs(), input: "n\n", what: "the answer was not yes", todo: "untouched"},
-		{name: "no answer", args: approvalArgs(), input: "\n", what: "the answer was not yes", todo: "untouched"},
-		{name: "the end of input", args: approvalArgs(), what: "the answer was not yes", todo: "untouched"},
+		{name: "the answer no", args: approvalArgs(), input: "n\n", what: "the answer was not yes", todo: "nothing was written"},
+		{name: "no answer", args: approvalArgs(), input: "\n", what: "the answer was not yes", todo: "nothing was written"},
+		{name: "the end of input", args: approvalArgs(), what: "the answer was not yes", todo: "nothing was written"},
 		{name: "a client-side dry run", args: approvalArgs("--dry-run=client"), what: "--dry-run=client is not possible", todo: "--dry-run=server", unseen: true},
 		{name: "a label that is none", args: approvalArgs("--label", "line"), what: `--label "line"`, todo: "KEY=VALUE", unseen: true},
 		{name: "a label with an invalid value", args: approvalArgs("--label", "line=a b"), what: `--label "line=a b"`, todo: "KEY=VALUE", unseen: true},

@@ -30,7 +30,14 @@ var everything = labels.Everything()
 // classify decides what an answer is (T-04 to T-07). Its errors are those of API calls.
 func (s *sweep) classify(ctx context.Context, a answer) error {
 	id := hardware.Identity(a.read)
-	machine := s.lookUp(id.UUID)
+
+	machine, unsure := s.lookUp(id.UUID)
+	if unsure {
+		var err error
+		if machine, err = s.get(ctx, id.UUID); err != nil {
+			return err
+		}
+	}
 
 	if !id.Strong() {
 		// Somebody may have registered it by hand, with exactly what it has.
@@ -49,6 +56,8 @@ func (s *sweep) classify(ctx context.Context, a answer) error {
 			return err
 		}
 	}
+
+	s.countLate(machine, a.addr)
 
 	// The first one keeps the name: the object is never changed to fit another machine.
 	if !hardware.Equal(machine.Spec.Identity, id) {
@@ -81,21 +90,37 @@ func (s *sweep) register(ctx context.Context, addr netip.Addr, id identity.Ident
 
 	switch {
 	case err == nil:
-		s.wrote(created)
-		s.count(&s.registered)
+		s.mu.Lock()
+		s.wroteLocked(created)
+		s.registered++
+		delete(s.creating, created.Name)
+		s.mu.Unlock()
 
 		return created, nil
 	case apierrors.IsAlreadyExists(err):
-		existing, err := machines.Get(ctx, id.UUID, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("machine %s at %s: %w", id.UUID, addr, err)
+		existing, err := s.get(ctx, id.UUID)
+		if err == nil && existing == nil {
+			err = fmt.Errorf("machine %s at %s: deleted again at once", id.UUID, addr)
 		}
 
-		s.wrote(existing)
-
-		return existing, nil
+		return existing, err
 	default:
+		s.mu.Lock()
+		s.creating[id.UUID] = addr
+		s.mu.Unlock()
+
 		return nil, fmt.Errorf("machine %s at %s: %w", id.UUID, addr, err)
+	}
+}
+
+// countLate counts a machine whose creation succeeded although its answer came too late.
+func (s *sweep) countLate(machine *v1alpha1.TalosMachine, addr netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.creating[machine.Name] == addr && machine.Spec.Endpoint == addr.String() {
+		delete(s.creating, machine.Name)
+		s.registered++
 	}
 }
 
@@ -134,18 +159,38 @@ func (s *sweep) observe(ctx context.Context, machine *v1alpha1.TalosMachine, a a
 			return fmt.Errorf("status of machine %s at %s: %w", machine.Name, a.addr, err)
 		}
 
-		machine, err = machines.Get(ctx, machine.Name, metav1.GetOptions{})
+		machine, err = s.get(ctx, machine.Name)
 
 		switch {
-		case apierrors.IsNotFound(err):
-			return nil
 		case err != nil:
-			return fmt.Errorf("status of machine %s at %s: %w", desired.Name, a.addr, err)
-		case !hardware.Equal(machine.Spec.Identity, hardware.Identity(a.read)):
-			return nil // made anew, for another machine
+			return err
+		case machine == nil, !hardware.Equal(machine.Spec.Identity, hardware.Identity(a.read)):
+			return nil // deleted, or made anew for another machine
 		}
+	}
+}
 
-		s.wrote(machine)
+// get reads a machine, nil when there is none. Until that works, nothing else is tried.
+func (s *sweep) get(ctx context.Context, uuid string) (*v1alpha1.TalosMachine, error) {
+	machine, err := s.client.TalosV1alpha1().TalosMachines(s.cluster.Namespace).Get(ctx, uuid, metav1.GetOptions{})
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	switch {
+	case err == nil:
+		s.wroteLocked(machine)
+
+		return machine, nil
+	case apierrors.IsNotFound(err):
+		delete(s.unsure, uuid)
+		delete(s.written, uuid)
+
+		return nil, nil
+	default:
+		s.unsure[uuid] = true
+
+		return nil, fmt.Errorf("machine %s: %w", uuid, err)
 	}
 }
 
@@ -181,6 +226,12 @@ func (s *sweep) wrote(machine *v1alpha1.TalosMachine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	s.wroteLocked(machine)
+}
+
+func (s *sweep) wroteLocked(machine *v1alpha1.TalosMachine) {
+	delete(s.unsure, machine.Name)
+
 	s.written[machine.Name] = machine
 	s.owners.add(machine.Name, machine.Spec.Identity)
 }
@@ -192,11 +243,12 @@ func (s *sweep) sawAt(name string, addr netip.Addr) {
 	s.seen[name] = append(s.seen[name], addr)
 }
 
-func (s *sweep) lookUp(uuid string) *v1alpha1.TalosMachine {
+// lookUp returns the machine as far as it is known, and whether that is too little.
+func (s *sweep) lookUp(uuid string) (machine *v1alpha1.TalosMachine, unsure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	return s.lookUpLocked(uuid)
+	return s.lookUpLocked(uuid), s.unsure[uuid]
 }
 
 // lookUpLocked returns the machine of the cluster's namespace that has the name, of whichever cluster it is.

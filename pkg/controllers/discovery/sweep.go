@@ -13,9 +13,10 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
-// maxAttempts is how often a sweep tries to write down what a machine answered, each time within CandidateTimeout.
-// The next sweep tries again.
-const maxAttempts = 4
+// maxAttempts is how often a sweep tries to write down what a machine answered, each time within CandidateTimeout. An
+// attempt that ends early has at least one call behind it that the next one need not make; the longest way, with the
+// answers of both writes lost, has six. The next sweep tries again.
+const maxAttempts = 8
 
 // Result is what one sweep found (T-10).
 type Result struct {
@@ -51,6 +52,11 @@ type sweep struct {
 	mu sync.Mutex
 	// written are the machines as this sweep wrote them: the lister may not have them yet.
 	written map[string]*v1alpha1.TalosMachine
+	// unsure are the machines that must be read before anything else is done about them: a write told that they are not
+	// what they were thought to be.
+	unsure map[string]bool
+	// creating are the machines whose creation was asked for without an answer in time, and from which address.
+	creating map[string]netip.Addr
 	// seen are the addresses at which each known machine answered.
 	seen map[string][]netip.Addr
 	// unfinished are answers whose API calls did not end in time, elsewhere those of known machines at another address
@@ -75,6 +81,8 @@ func (c *Controller) DiscoverAll(ctx context.Context, cluster *v1alpha1.TalosClu
 		before:     make(map[netip.Addr]bool),
 		owners:     newOwners(),
 		written:    make(map[string]*v1alpha1.TalosMachine),
+		unsure:     make(map[string]bool),
+		creating:   make(map[string]netip.Addr),
 		seen:       make(map[string][]netip.Addr),
 		found:      make(map[findingKey]finding),
 	}

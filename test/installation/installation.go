@@ -232,7 +232,7 @@ func (i *Installation) Ready(ctx context.Context) error {
 	return nil
 }
 
-// WaitAvailable returns when the aggregator says that every APIService answers.
+// WaitAvailable returns when the aggregator says that every APIService answers, and routes to it, which it does a moment later.
 func (i *Installation) WaitAvailable(ctx context.Context) error {
 	client, err := aggregator.NewForConfig(i.options.Cluster.AdminConfig())
 	if err != nil {
@@ -248,6 +248,11 @@ func (i *Installation) WaitAvailable(ctx context.Context) error {
 			}
 			if available, message := isAvailable(service); !available {
 				why = name + ": " + message
+				return false, nil
+			}
+			path := "/apis/" + service.Spec.Group + "/" + service.Spec.Version
+			if err := client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error(); err != nil {
+				why = path + ": " + err.Error()
 				return false, nil
 			}
 		}

@@ -89,7 +89,8 @@ func (c *Controller) meet(ctx context.Context, a attempt) (maintenance.Client, *
 				"it is not known whether %s took the configuration: %s", a.machine.Status.Configuration.Endpoint, message)
 		}
 
-		out := a.verdict(r, message)
+		// The machine chose some of these words.
+		out := a.verdict(r, redact(message, a.bundle))
 
 		return &out
 	}

@@ -22,7 +22,8 @@ const (
 	childUnsafe  = "FIELDPLANE_ETCD_TEST_UNSAFE_NO_FSYNC"
 )
 
-// TestMain lets the test binary be the server process that the tests start, watch and kill.
+// TestMain lets the test binary be the server process that the tests start,
+// watch and kill.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDataDir); dir != "" {
 		os.Exit(serveAsChild(dir))
@@ -56,7 +57,8 @@ type child struct {
 	endpoint string
 }
 
-// startChild runs a server in a process of its own, under the given command if there is one, and waits for it.
+// startChild runs a server in a process of its own, under the given command if
+// there is one, and waits for it.
 func startChild(t *testing.T, dataDir string, env []string, under ...string) *child {
 	t.Helper()
 	argv := append(append([]string{}, under...), os.Args[0])

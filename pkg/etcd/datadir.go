@@ -13,16 +13,18 @@ const (
 	lockFile  = "LOCK"
 	memberDir = "member"
 
-	// wantedMode keeps everybody else away from the sockets: etcd creates those 0755, so that the directory
-	// above them is the whole protection.
+	// wantedMode keeps everybody else away from the sockets: etcd creates those
+	// 0755, so that the directory above them is the whole protection.
 	wantedMode = fs.FileMode(0o700)
 )
 
-// prepareDataDir makes the data directory, or takes over an existing one, and returns its absolute path.
+// prepareDataDir makes the data directory, or takes over an existing one, and
+// returns its absolute path.
 //
-// A mode that lets others in is repaired, not only refused: a kubelet that applies fsGroup widens it again
-// at each mount. A directory with somebody else's files is never touched, since --data-dir=/tmp run as root
-// would otherwise lock a whole machine out of it.
+// A mode that lets others in is repaired, not only refused: a kubelet that
+// applies fsGroup widens it again at each mount. A directory with somebody
+// else's files is never touched, since --data-dir=/tmp run as root would
+// otherwise lock a whole machine out of it.
 func prepareDataDir(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir must not be empty")

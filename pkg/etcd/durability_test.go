@@ -46,7 +46,8 @@ func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
 					}
 					key, value := fmt.Sprintf("key-%04d", i), fmt.Sprintf("value-%d-%04d", round, i)
 					if _, err := client.Put(ctx, key, value); err != nil {
-						// Not acknowledged: whether it is there is open, and somebody else's number comes next.
+						// Not acknowledged: whether it is there is open, and somebody else's
+						// number comes next.
 						return
 					}
 					mu.Lock()
@@ -56,7 +57,8 @@ func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
 			})
 		}
 		if round < kills {
-			// The writers are busy at the moment of the kill: it comes in the middle of this round's numbers.
+			// The writers are busy at the moment of the kill: it comes in the
+			// middle of this round's numbers.
 			for next.Load() < until && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
@@ -89,9 +91,10 @@ func TestEveryAcknowledgedWriteSurvivesKill9(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves its unsynced pages to the kernel, so that the test above would pass without a single
-// fsync. This one follows the system calls: the log of transactions with the value in it is synced before the reply with
-// that value is written to the socket.
+// A process that is killed leaves its unsynced pages to the kernel, so that the
+// test above would pass without a single fsync. This one follows the system
+// calls: the log of transactions with the value in it is synced before the
+// reply with that value is written to the socket.
 //
 // Req: A-02
 func TestAWriteIsSyncedBeforeItIsAcknowledged(t *testing.T) {
@@ -119,7 +122,8 @@ func TestAWriteIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 			client := newClient(t, server.endpoint)
 			ctx := deadline(t, time.Minute)
 			for i := range writes {
-				// The read in the transaction puts the value into the reply, where the trace can show it.
+				// The read in the transaction puts the value into the reply, where
+				// the trace can show it.
 				value := syncedValue(i)
 				response, err := client.Txn(ctx).Then(clientv3.OpPut("key", value), clientv3.OpGet("key")).Commit()
 				if err != nil {
@@ -162,8 +166,10 @@ var (
 	tracedValue   = regexp.MustCompile(`synced-value-(\d{6})`)
 )
 
-// unsyncedReplies reads the trace in the order of its lines and tells of each reply whose value was not yet on disk. It is
-// an error if a value's path cannot be followed at all: a check that finds nothing to look at proves nothing.
+// unsyncedReplies reads the trace in the order of its lines and tells of each
+// reply whose value was not yet on disk. It is an error if a value's path
+// cannot be followed at all: a check that finds nothing to look at proves
+// nothing.
 func unsyncedReplies(r *bufio.Reader, writes int) ([]string, error) {
 	type open struct{ call, path, args string }
 	var (

@@ -10,10 +10,12 @@ import (
 	"syscall"
 )
 
-// DataDirInUseError says that another process holds the data directory, and which (A-02, A-06).
+// DataDirInUseError says that another process holds the data directory, and
+// which (A-02, A-06).
 type DataDirInUseError struct {
 	DataDir string
-	// Holder is what the holder wrote about itself, such as "pid 4711 on host plant-1".
+	// Holder is what the holder wrote about itself, such as "pid 4711 on host
+	// plant-1".
 	Holder string
 }
 
@@ -23,8 +25,9 @@ func (e *DataDirInUseError) Error() string {
 
 // lockDataDir takes the directory for this process, without waiting.
 //
-// It has to happen before etcd is started: etcd removes and makes anew the socket of a running server before it
-// comes to its own database lock, and then waits for that lock for ever.
+// It has to happen before etcd is started: etcd removes and makes anew the
+// socket of a running server before it comes to its own database lock, and then
+// waits for that lock for ever.
 func lockDataDir(dir string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -57,7 +60,8 @@ func flockNonBlocking(file *os.File) error {
 	}
 }
 
-// nameHolder names the host too: in two pods on one volume both servers are pid 1.
+// nameHolder names the host too: in two pods on one volume both servers are pid
+// 1.
 func nameHolder(file *os.File) error {
 	host, err := os.Hostname()
 	if err != nil {
@@ -70,7 +74,8 @@ func nameHolder(file *os.File) error {
 	return err
 }
 
-// unlockDataDir leaves the file in place: removing it would let two processes lock two different files of one name.
+// unlockDataDir leaves the file in place: removing it would let two processes
+// lock two different files of one name.
 func unlockDataDir(file *os.File) error {
 	return errors.Join(file.Truncate(0), file.Close())
 }

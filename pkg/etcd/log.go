@@ -7,9 +7,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newLogger lets etcd write into the server's own log, warnings and worse, so that the line that says why etcd ended
-// is in the place and the format in which everything else is. Once closing is closed only what ends the process is written,
-// since etcd calls every listener that it closes itself a failure.
+// newLogger lets etcd write into the server's own log, warnings and worse, so
+// that the line that says why etcd ended is in the place and the format in
+// which everything else is. Once closing is closed only what ends the process
+// is written, since etcd calls every listener that it closes itself a failure.
 func newLogger(sink logr.Logger, closing <-chan struct{}) *zap.Logger {
 	return zap.New(&logCore{sink: sink, closing: closing})
 }

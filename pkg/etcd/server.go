@@ -20,17 +20,20 @@ import (
 )
 
 const (
-	// DefaultQuotaBytes is the size of the store at which writes are refused: the largest that etcd recommends.
+	// DefaultQuotaBytes is the size of the store at which writes are refused:
+	// the largest that etcd recommends.
 	DefaultQuotaBytes = 8 << 30
 
 	memberName = "fieldplane"
 
-	// peerURL is nobody's address. A member must advertise one, but with no peer there is nothing to listen for,
-	// and an unauthenticated raft endpoint that does not exist needs no protection.
+	// peerURL is nobody's address. A member must advertise one, but with no
+	// peer there is nothing to listen for, and an unauthenticated raft endpoint
+	// that does not exist needs no protection.
 	peerURL = "unix://no-peer"
 
-	// streamGrace is how long Close waits for clients that keep a stream open, as a forgotten watch does. Without it
-	// etcd waits 7 s, which is half of what the whole process has after SIGTERM.
+	// streamGrace is how long Close waits for clients that keep a stream open,
+	// as a forgotten watch does. Without it etcd waits 7 s, which is half of
+	// what the whole process has after SIGTERM.
 	streamGrace = time.Second
 )
 
@@ -59,13 +62,15 @@ type Server struct {
 
 // Start runs an embedded etcd and returns once it answers.
 //
-// ctx bounds the start alone. A *DataDirInUseError means that another process has the directory. After an error that
-// wraps the context's, etcd may still be starting, and is stopped once it has; until then the directory stays locked.
+// ctx bounds the start alone. A *DataDirInUseError means that another process
+// has the directory. After an error that wraps the context's, etcd may still be
+// starting, and is stopped once it has; until then the directory stays locked.
 func Start(ctx context.Context, opts Options) (*Server, error) {
 	return start(ctx, opts, func(*embed.Config) {})
 }
 
-// start is Start with a way for tests to break the configuration, and so to prove that they would notice.
+// start is Start with a way for tests to break the configuration, and so to
+// prove that they would notice.
 func start(ctx context.Context, opts Options, alter func(*embed.Config)) (*Server, error) {
 	if opts.QuotaBytes == 0 {
 		opts.QuotaBytes = DefaultQuotaBytes
@@ -93,7 +98,8 @@ func start(ctx context.Context, opts Options, alter func(*embed.Config)) (*Serve
 	cfg := s.config(dir)
 	alter(cfg)
 
-	// StartEtcd waits without end for a database that a foreign etcd holds, so it must not hold up a SIGTERM.
+	// StartEtcd waits without end for a database that a foreign etcd holds, so
+	// it must not hold up a SIGTERM.
 	type outcome struct {
 		etcd *embed.Etcd
 		err  error
@@ -147,8 +153,8 @@ func (s *Server) config(dir string) *embed.Config {
 	cfg.ListenClientHttpUrls = []url.URL{{Scheme: "unix", Path: s.sockets.join(httpSocket)}}
 	cfg.EnableGRPCGateway = false
 	cfg.QuotaBackendBytes = s.quota
-	// The API server compacts (--etcd-compaction-interval). A second compactor would cut watches that the
-	// first has promised to keep.
+	// The API server compacts (--etcd-compaction-interval). A second compactor
+	// would cut watches that the first has promised to keep.
 	cfg.AutoCompactionRetention = "0"
 	// Acknowledged means on disk. Never true outside a test that proves this.
 	cfg.UnsafeNoFsync = false
@@ -159,16 +165,19 @@ func (s *Server) config(dir string) *embed.Config {
 	return cfg
 }
 
-// Endpoint is the address for --etcd-servers or a client of this process; a data directory with a long path has
-// an address that other processes cannot use.
+// Endpoint is the address for --etcd-servers or a client of this process; a
+// data directory with a long path has an address that other processes cannot
+// use.
 func (s *Server) Endpoint() string { return "unix://" + s.sockets.join(clientSocket) }
 
-// Err yields one error if etcd ends by itself, after which the process must end too, since nothing that it
-// acknowledges could be kept. It is closed without one by Close.
+// Err yields one error if etcd ends by itself, after which the process must end
+// too, since nothing that it acknowledges could be kept. It is closed without
+// one by Close.
 func (s *Server) Err() <-chan error { return s.err }
 
-// watch turns every way in which etcd can end into one error. Failures to write the log of transactions are not
-// among them: etcd then ends the process by itself, at once.
+// watch turns every way in which etcd can end into one error. Failures to write
+// the log of transactions are not among them: etcd then ends the process by
+// itself, at once.
 func (s *Server) watch() {
 	defer close(s.err)
 	select {
@@ -195,13 +204,14 @@ func orUnexplained(err error) error {
 	return err
 }
 
-// Check returns an error while an alarm of etcd is raised, and says what to do (A-02).
+// Check returns an error while an alarm of etcd is raised, and says what to do
+// (A-02).
 func (s *Server) Check() error {
 	for _, alarm := range s.etcd.Server.Alarms() {
 		switch alarm.Alarm {
 		case etcdserverpb.AlarmType_NOSPACE:
-			return fmt.Errorf("the store has reached its quota of %d bytes and accepts deletes alone: "+
-				"delete objects or raise the quota, then restart the server", s.quota)
+			return fmt.Errorf("the store has reached its quota of %d bytes and accepts deletes alone: restart the server, "+
+				"and if that does not make room, restart it with a larger --embedded-etcd-quota-bytes", s.quota)
 		case etcdserverpb.AlarmType_CORRUPT:
 			return errors.New("the store is corrupt: restore a snapshot")
 		}
@@ -209,7 +219,8 @@ func (s *Server) Check() error {
 	return nil
 }
 
-// Snapshot writes the whole store as of now, followed by its SHA-256, in the format that `etcdutl snapshot restore` reads (A-02).
+// Snapshot writes the whole store as of now, followed by its SHA-256, in the
+// format that `etcdutl snapshot restore` reads (A-02).
 func (s *Server) Snapshot(ctx context.Context, w io.Writer) error {
 	client := v3client.New(s.etcd.Server)
 	defer client.Close()
@@ -224,8 +235,9 @@ func (s *Server) Snapshot(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// recoverSpace does what etcd's documentation tells an operator to do by hand after NOSPACE. A start is the one moment at
-// which no watch depends on the history that a compaction throws away.
+// recoverSpace does what etcd's documentation tells an operator to do by hand
+// after NOSPACE. A start is the one moment at which no watch depends on the
+// history that a compaction throws away.
 func (s *Server) recoverSpace(ctx context.Context) error {
 	full := false
 	for _, alarm := range s.etcd.Server.Alarms() {
@@ -243,7 +255,8 @@ func (s *Server) recoverSpace(ctx context.Context) error {
 		return fmt.Errorf("recover space: %w", err)
 	}
 	if revision := response.Header.Revision; revision > s.etcd.Server.KV().FirstRev() {
-		// Physical: defragmenting gains nothing before the old revisions are really gone.
+		// Physical: defragmenting gains nothing before the old revisions are
+		// really gone.
 		if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 			return fmt.Errorf("recover space: compact at revision %d: %w", revision, err)
 		}
@@ -253,7 +266,7 @@ func (s *Server) recoverSpace(ctx context.Context) error {
 	}
 	size := s.etcd.Server.Backend().Size()
 	if size >= s.quota {
-		logger.Info("The store is still full after compaction: delete objects or raise the quota, then restart", "bytes", size, "quotaBytes", s.quota)
+		logger.Info("The store is still full after compaction: restart with a larger --embedded-etcd-quota-bytes", "bytes", size, "quotaBytes", s.quota)
 		return nil
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{
@@ -265,7 +278,8 @@ func (s *Server) recoverSpace(ctx context.Context) error {
 	return nil
 }
 
-// Close stops etcd and gives the data directory free. Call it last: what still writes when it is called fails.
+// Close stops etcd and gives the data directory free. Call it last: what still
+// writes when it is called fails.
 func (s *Server) Close(ctx context.Context) error {
 	s.once.Do(func() {
 		close(s.closing)

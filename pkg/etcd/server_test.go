@@ -102,7 +102,8 @@ func TestNobodyElseReachesTheStore(t *testing.T) {
 	}
 }
 
-// listening returns this process's TCP sockets in state LISTEN and its named unix sockets, abstract ones included.
+// listening returns this process's TCP sockets in state LISTEN and its named
+// unix sockets, abstract ones included.
 func listening(t *testing.T) map[string]bool {
 	t.Helper()
 	mine := map[string]bool{}
@@ -160,7 +161,8 @@ func TestASecondProcessOnTheSameDataDirectoryIsRefusedAndTheFirstIsUnharmed(t *t
 			t.Errorf("the error does not say %q: %v", part, err)
 		}
 	}
-	// A new connection is what a stolen socket would break; the old one would live on.
+	// A new connection is what a stolen socket would break; the old one would
+	// live on.
 	putAndGet(t, first.endpoint, "after")
 	_, err = old.Put(deadline(t, 10*time.Second), "key", "after")
 	must(t, err)

@@ -8,23 +8,28 @@ import (
 
 const (
 	clientSocket = "client.sock"
-	// httpSocket carries etcd's /health and /metrics. With a socket of their own, gRPC is served without a multiplexer
-	// in front of it, and slow readers of one cannot starve the other (etcd-io/etcd#15402).
+	// httpSocket carries etcd's /health and /metrics. With a socket of their
+	// own, gRPC is served without a multiplexer in front of it, and slow
+	// readers of one cannot starve the other (etcd-io/etcd#15402).
 	httpSocket = "http.sock"
 
-	// maxSocketPath is what fits into sun_path of sockaddr_un on Linux, less the terminating zero.
+	// maxSocketPath is what fits into sun_path of sockaddr_un on Linux, less
+	// the terminating zero.
 	maxSocketPath = 107
 )
 
-// socketDir is the data directory under a name short enough for a socket address.
+// socketDir is the data directory under a name short enough for a socket
+// address.
 type socketDir struct {
 	path string
-	// held keeps /proc/self/fd/N alive; nil if the data directory's own name is short enough.
+	// held keeps /proc/self/fd/N alive; nil if the data directory's own name is
+	// short enough.
 	held *os.File
 }
 
-// openSocketDir finds that name. The sockets always lie in the data directory; a path that is too long is reached
-// through this process's own descriptor, which leaves nothing behind in a shared /tmp when the process is killed.
+// openSocketDir finds that name. The sockets always lie in the data directory;
+// a path that is too long is reached through this process's own descriptor,
+// which leaves nothing behind in a shared /tmp when the process is killed.
 func openSocketDir(dataDir string) (*socketDir, error) {
 	if len(filepath.Join(dataDir, clientSocket)) <= maxSocketPath {
 		return &socketDir{path: dataDir}, nil

@@ -13,12 +13,13 @@ import (
 	typedapiregistrationv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 )
 
-// ReadyAtAnnotation on an APIService says when the server behind it last became ready. Its change makes the aggregator look
-// at once, where its own back-off would let up to 30 s pass.
+// ReadyAtAnnotation on an APIService says when the server behind it last became
+// ready. Its change makes the aggregator look at once, where its own back-off
+// would let up to 30 s pass.
 const ReadyAtAnnotation = "fieldplane.dev/ready-at"
 
-// PublishCABundle makes the aggregator trust this CA, and nothing else, for these APIServices; one that already
-// does is not written.
+// PublishCABundle makes the aggregator trust this CA, and nothing else, for
+// these APIServices; one that already does is not written.
 func PublishCABundle(ctx context.Context, apiServices typedapiregistrationv1.APIServiceInterface, names []string, caPEM []byte) error {
 	var errs []error
 	for _, name := range names {
@@ -37,8 +38,8 @@ func PublishCABundle(ctx context.Context, apiServices typedapiregistrationv1.API
 	return errors.Join(errs...)
 }
 
-// AnnounceReady tells the aggregator that the server answers, so that it routes to it at once. Call it when readiness
-// turns ok, with the time of that.
+// AnnounceReady tells the aggregator that the server answers, so that it routes
+// to it at once. Call it when readiness turns ok, with the time of that.
 func AnnounceReady(ctx context.Context, apiServices typedapiregistrationv1.APIServiceInterface, names []string, at time.Time) error {
 	var errs []error
 	for _, name := range names {

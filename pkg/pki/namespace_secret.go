@@ -11,11 +11,13 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 )
 
-// NamespaceSecretName is the Secret in a namespace that its probes mount: ca.crt, tls.crt and tls.key (P-11).
+// NamespaceSecretName is the Secret in a namespace that its probes mount:
+// ca.crt, tls.crt and tls.key (P-11).
 const NamespaceSecretName = "fieldplane-tls"
 
-// EnsureNamespaceCertificate makes or renews this namespace's probe certificate if that is due (P-11, P-12). It reads and
-// writes this one Secret by name alone, so that RBAC can be as narrow.
+// EnsureNamespaceCertificate makes or renews this namespace's probe certificate
+// if that is due (P-11, P-12). It reads and writes this one Secret by name
+// alone, so that RBAC can be as narrow.
 func EnsureNamespaceCertificate(ctx context.Context, secrets typedcorev1.SecretsGetter, ca *authority.Authority, clock clock.PassiveClock, namespace string) error {
 	err := ensureSecret(ctx, secrets.Secrets(namespace), NamespaceSecretName, func(data map[string][]byte) (string, error) {
 		_, why, err := mend(data, ca, clock, authority.Namespace(namespace))

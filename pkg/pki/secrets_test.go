@@ -129,7 +129,8 @@ func TestEnsureServing(t *testing.T) {
 	}
 }
 
-// slowCreate lets nobody create before everybody has seen that there is nothing.
+// slowCreate lets nobody create before everybody has seen that there is
+// nothing.
 type slowCreate struct {
 	typedcorev1.SecretInterface
 	arrived *sync.WaitGroup

@@ -10,8 +10,9 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 )
 
-// ServingCertificate is the certificate that the server serves with now. It goes from the Secret to the listener without
-// ever being a file, and can be replaced while connections are open.
+// ServingCertificate is the certificate that the server serves with now. It
+// goes from the Secret to the listener without ever being a file, and can be
+// replaced while connections are open.
 type ServingCertificate struct {
 	mu        sync.RWMutex
 	pair      authority.KeyPair

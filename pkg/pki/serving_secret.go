@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// ServingSecretName is the Secret beside the server that holds its CA and its serving certificate.
+	// ServingSecretName is the Secret beside the server that holds its CA and
+	// its serving certificate.
 	ServingSecretName = "fieldplane-apiserver-tls"
 
 	caCertKey = "ca.crt"
@@ -23,12 +24,14 @@ const (
 	certKey   = corev1.TLSCertKey
 	keyKey    = corev1.TLSPrivateKeyKey
 
-	// writeAttempts bounds how often replicas that start together may be ahead of this one. Each lost race means
-	// that another one has written, and one write is enough for all.
+	// writeAttempts bounds how often replicas that start together may be ahead
+	// of this one. Each lost race means that another one has written, and one
+	// write is enough for all.
 	writeAttempts = 8
 )
 
-// ServingNames are the names under which the aggregator verifies the server behind this Service.
+// ServingNames are the names under which the aggregator verifies the server
+// behind this Service.
 func ServingNames(service, namespace string) []string {
 	return []string{
 		service + "." + namespace + ".svc",
@@ -44,11 +47,14 @@ type Credentials struct {
 	Serving   authority.KeyPair
 }
 
-// EnsureServing returns the CA and serving certificate of this installation, and makes or renews in the Secret what is missing
-// or due. Replicas that start together agree on one. secrets is the client for the server's own namespace.
+// EnsureServing returns the CA and serving certificate of this installation,
+// and makes or renews in the Secret what is missing or due. Replicas
+// that start together agree on one. secrets is the client for the server's own
+// namespace.
 //
-// A CA that has expired is replaced, since nobody accepts it any more. One that cannot be read is an error: replacing it
-// would cut off every probe, for what may be a mistake that somebody can still undo.
+// A CA that has expired is replaced, since nobody accepts it any more. One that
+// cannot be read is an error: replacing it would cut off every probe, for what
+// may be a mistake that somebody can still undo.
 func EnsureServing(ctx context.Context, secrets typedcorev1.SecretInterface, clock clock.PassiveClock, names ...string) (*Credentials, error) {
 	var credentials *Credentials
 	err := ensureSecret(ctx, secrets, ServingSecretName, func(data map[string][]byte) (why string, err error) {
@@ -61,7 +67,8 @@ func EnsureServing(ctx context.Context, secrets typedcorev1.SecretInterface, clo
 	return credentials, nil
 }
 
-// serving reads the Secret's data, mends it in place, and says why it did; "" means that nothing changed.
+// serving reads the Secret's data, mends it in place, and says why it did; ""
+// means that nothing changed.
 func serving(data map[string][]byte, clock clock.PassiveClock, names []string) (*Credentials, string, error) {
 	now := clock.Now()
 	why := ""
@@ -114,8 +121,9 @@ func mend(data map[string][]byte, ca *authority.Authority, clock clock.PassiveCl
 	return pair, why, nil
 }
 
-// ensureSecret lets mendData bring a Secret's data up to date, and writes it if that gave a reason to. Whoever loses a race
-// reads what the winner wrote and looks again.
+// ensureSecret lets mendData bring a Secret's data up to date, and writes it if
+// that gave a reason to. Whoever loses a race reads what the winner wrote and
+// looks again.
 func ensureSecret(ctx context.Context, secrets typedcorev1.SecretInterface, name string, mendData func(map[string][]byte) (why string, err error)) error {
 	logger := klog.FromContext(ctx)
 	for range writeAttempts {

@@ -167,7 +167,8 @@ func TestDeployments(t *testing.T) {
 	}
 }
 
-// restricted checks what the Pod Security Standard "restricted", which the namespace enforces, asks of a pod.
+// restricted checks what the Pod Security Standard "restricted", which the
+// namespace enforces, asks of a pod.
 func restricted(t *testing.T, pod corev1.PodSpec) {
 	t.Helper()
 	if c := pod.SecurityContext; !*c.RunAsNonRoot || *c.RunAsUser == 0 || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {

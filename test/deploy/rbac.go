@@ -20,13 +20,15 @@ type right struct {
 	verbs           []string
 }
 
-// readSecrets is what no ClusterRole may grant without resourceNames: a ClusterRole bound once reads every namespace.
+// readSecrets is what no ClusterRole may grant without resourceNames: a
+// ClusterRole bound once reads every namespace.
 func readSecrets() right {
 	return right{group: "", resource: "secrets", verbs: []string{"get", "list", "watch"}}
 }
 
-// neverAggregated is what starts machines or moves plant. Aggregated into view, edit or admin it would come with a namespace
-// that somebody was given for quite another reason.
+// neverAggregated is what starts machines or moves plant. Aggregated into view,
+// edit or admin it would come with a namespace that somebody was given for
+// quite another reason.
 func neverAggregated() []right {
 	write := []string{"create", "update", "patch", "delete"}
 	all := append([]string{"get", "list", "watch", "approve", "override"}, write...)
@@ -50,7 +52,8 @@ func foreignRoles() []string {
 	return []string{"ClusterRole/system:auth-delegator", "Role/extension-apiserver-authentication-reader"}
 }
 
-// Violations says which of the shipped roles grant what A-10 forbids: one line each, with the role and the verbs.
+// Violations says which of the shipped roles grant what A-10 forbids: one line
+// each, with the role and the verbs.
 func Violations(objects []runtime.Object) []string {
 	var found []string
 	own := map[string]bool{}
@@ -122,9 +125,10 @@ func granted(rule rbacv1.PolicyRule, right right) []string {
 	return verbs
 }
 
-// Grants tells whether the rule grants the verb on the resource, which may carry a subresource, by the rules of the RBAC
-// authorizer: "*" stands for every group, verb, or resource with its subresources, and "*/sub" for that subresource of
-// everything. It leaves resourceNames to the caller.
+// Grants tells whether the rule grants the verb on the resource, which may
+// carry a subresource, by the rules of the RBAC authorizer: "*" stands for
+// every group, verb, or resource with its subresources, and "*/sub" for that
+// subresource of everything. It leaves resourceNames to the caller.
 func Grants(rule rbacv1.PolicyRule, group, resource, verb string) bool {
 	_, subresource, isSub := strings.Cut(resource, "/")
 	return matches(rule.APIGroups, group) && matches(rule.Verbs, verb) &&

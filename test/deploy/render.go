@@ -1,5 +1,5 @@
-// Package deploy reads what artifacts/deploy ships, rendered as `kubectl apply -k` would, and says what is wrong with it. It
-// needs no cluster.
+// Package deploy reads what artifacts/deploy ships, rendered as `kubectl apply
+// -k` would, and says what is wrong with it. It needs no cluster.
 package deploy
 
 import (
@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// Kustomizations returns the directories under root that `kubectl apply -k` takes.
+// Kustomizations returns the directories under root that `kubectl apply -k`
+// takes.
 func Kustomizations(root string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(root, "*", "kustomization.yaml"))
 	if err != nil {
@@ -30,8 +31,9 @@ func Kustomizations(root string) ([]string, error) {
 	return dirs, nil
 }
 
-// Render returns the typed objects of one kustomization; a field that its type does not have is an error, as it is to a
-// kube-apiserver asked for strict validation.
+// Render returns the typed objects of one kustomization; a field that its type
+// does not have is an error, as it is to a kube-apiserver asked for strict
+// validation.
 func Render(dir string) ([]runtime.Object, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
-// Package authority is the installation's own certificate authority: what it signs, for whom, and for how long (A-09, P-11).
+// Package authority is the installation's own certificate authority: what it
+// signs, for whom, and for how long (A-09, P-11).
 //
-// It links neither a client nor a server of Kubernetes, so that io-probe can share the names with the server at no cost.
+// It links neither a client nor a server of Kubernetes, so that io-probe can
+// share the names with the server at no cost.
 package authority
 
 import (
@@ -21,14 +23,17 @@ import (
 const (
 	// Lifetime is how long the authority itself is valid.
 	Lifetime = 10 * 365 * 24 * time.Hour
-	// ServingLifetime is how long the API server's serving certificate is valid.
+	// ServingLifetime is how long the API server's serving certificate is
+	// valid.
 	ServingLifetime = 365 * 24 * time.Hour
-	// ControllersLifetime is how long the client certificate of the server's controllers is valid.
+	// ControllersLifetime is how long the client certificate of the server's
+	// controllers is valid.
 	ControllersLifetime = 90 * 24 * time.Hour
 	// NamespaceLifetime is how long a namespace's probe certificate is valid.
 	NamespaceLifetime = 90 * 24 * time.Hour
 
-	// clockSkew is how far behind a peer's clock may be and still accept a certificate made just now.
+	// clockSkew is how far behind a peer's clock may be and still accept a
+	// certificate made just now.
 	clockSkew = 5 * time.Minute
 )
 
@@ -43,7 +48,8 @@ type KeyPair struct {
 	KeyPEM  []byte
 }
 
-// Authority signs the certificates of one installation: the API server's, its controllers' and every namespace's probes'.
+// Authority signs the certificates of one installation: the API server's, its
+// controllers' and every namespace's probes'.
 type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -57,7 +63,8 @@ func New(now time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("make the CA's key: %w", err)
 	}
 	template := &x509.Certificate{
-		// The time in the name keeps two generations apart for whoever debugs with openssl.
+		// The time in the name keeps two generations apart for whoever debugs
+		// with openssl.
 		Subject:               pkix.Name{CommonName: "fieldplane-ca@" + now.UTC().Format(time.RFC3339)},
 		NotBefore:             now.Add(-clockSkew),
 		NotAfter:              now.Add(Lifetime),
@@ -77,7 +84,8 @@ func New(now time.Time) (*Authority, error) {
 	return &Authority{cert: cert, key: key, pem: encodeCertificate(der)}, nil
 }
 
-// Load reads an authority that KeyPair has written; its errors never quote what they could not read.
+// Load reads an authority that KeyPair has written; its errors never quote what
+// they could not read.
 func Load(pair KeyPair) (*Authority, error) {
 	cert, err := parseCertificate(pair.CertPEM)
 	if err != nil {
@@ -101,7 +109,8 @@ func (a *Authority) KeyPair() (KeyPair, error) {
 	return encode(a.cert.Raw, a.key)
 }
 
-// CertificatePEM is what peers trust, and what an APIService carries as caBundle.
+// CertificatePEM is what peers trust, and what an APIService carries as
+// caBundle.
 func (a *Authority) CertificatePEM() []byte { return append([]byte(nil), a.pem...) }
 
 // Pool holds the authority's certificate alone.
@@ -111,7 +120,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Expired tells whether the authority can sign nothing more that anybody would accept.
+// Expired tells whether the authority can sign nothing more that anybody would
+// accept.
 func (a *Authority) Expired(now time.Time) bool { return !now.Before(a.cert.NotAfter) }
 
 // Leaf says what a certificate is for.
@@ -124,7 +134,8 @@ type Leaf struct {
 	Lifetime   time.Duration
 }
 
-// Issue makes a new key and signs a certificate for it that ends with the authority at the latest.
+// Issue makes a new key and signs a certificate for it that ends with the
+// authority at the latest.
 func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
 	if a.Expired(now) {
 		return KeyPair{}, fmt.Errorf("issue a certificate for %s: the CA has expired on %s", leaf.CommonName, a.cert.NotAfter.Format(time.RFC3339))
@@ -153,8 +164,9 @@ func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
 	return encode(der, key)
 }
 
-// Due says why a certificate has to be issued anew, or "" if it still serves: it is from this authority, for all of this
-// leaf's names and usages, and more than a third of its life is left.
+// Due says why a certificate has to be issued anew, or "" if it still serves:
+// it is from this authority, for all of this leaf's names and usages, and more
+// than a third of its life is left.
 func (a *Authority) Due(now time.Time, pair KeyPair, leaf Leaf) string {
 	cert, err := parseCertificate(pair.CertPEM)
 	if err != nil {
@@ -191,7 +203,8 @@ func (a *Authority) Due(now time.Time, pair KeyPair, leaf Leaf) string {
 	if now.Before(cert.NotBefore) {
 		return "the certificate is from the future"
 	}
-	// Near the authority's own end no certificate has a third of its usual life left. Issuing again would not give it one.
+	// Near the authority's own end no certificate has a third of its usual life
+	// left. Issuing again would not give it one.
 	if left := cert.NotAfter.Sub(now); left <= 0 || (left < leaf.Lifetime/3 && cert.NotAfter.Before(a.cert.NotAfter)) {
 		return "the certificate ends on " + cert.NotAfter.UTC().Format(time.RFC3339)
 	}

@@ -7,8 +7,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ControllerClient is the controllers' side of mTLS to the probes. Its certificate is never stored: it is made here, and made
-// anew in time, however long the process lives (P-11).
+// ControllerClient is the controllers' side of mTLS to the probes. Its
+// certificate is never stored: it is made here, and made anew in time, however
+// long the process lives (P-11).
 type ControllerClient struct {
 	authority *Authority
 	clock     clock.PassiveClock
@@ -23,7 +24,8 @@ func NewControllerClient(authority *Authority, clock clock.PassiveClock) *Contro
 	return &ControllerClient{authority: authority, clock: clock}
 }
 
-// TLSConfig verifies a probe of this namespace and no other, and shows it the controllers' certificate (P-12).
+// TLSConfig verifies a probe of this namespace and no other, and shows it the
+// controllers' certificate (P-12).
 func (c *ControllerClient) TLSConfig(namespace string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,

@@ -8,13 +8,16 @@ import (
 
 const identityScheme = "fieldplane"
 
-// ControllersURI is the URI SAN by which a probe knows the server's controllers (P-11).
+// ControllersURI is the URI SAN by which a probe knows the server's controllers
+// (P-11).
 const ControllersURI = identityScheme + "://controllers"
 
-// NamespaceURI is the URI SAN of a namespace's probes and runtimes (P-11, P-12).
+// NamespaceURI is the URI SAN of a namespace's probes and runtimes (P-11,
+// P-12).
 func NamespaceURI(namespace string) string { return namespaceURL(namespace).String() }
 
-// ProbeServerName is the DNS SAN under which a client verifies a probe of this namespace, whatever its pod's address (P-11).
+// ProbeServerName is the DNS SAN under which a client verifies a probe of this
+// namespace, whatever its pod's address (P-11).
 func ProbeServerName(namespace string) string {
 	return "io-probe." + namespace + ".fieldplane.internal"
 }
@@ -23,7 +26,8 @@ func namespaceURL(namespace string) *url.URL {
 	return &url.URL{Scheme: identityScheme, Host: "namespace", Path: "/" + namespace}
 }
 
-// Serving is the API server's certificate; names are host names and IP addresses.
+// Serving is the API server's certificate; names are host names and IP
+// addresses.
 func Serving(names ...string) Leaf {
 	leaf := Leaf{
 		CommonName: "fieldplane-apiserver",
@@ -40,7 +44,8 @@ func Serving(names ...string) Leaf {
 	return leaf
 }
 
-// Controllers is the certificate with which the server's controllers call probes (P-11).
+// Controllers is the certificate with which the server's controllers call
+// probes (P-11).
 func Controllers() Leaf {
 	return Leaf{
 		CommonName: "fieldplane-controllers",
@@ -50,7 +55,8 @@ func Controllers() Leaf {
 	}
 }
 
-// Namespace is the certificate of one namespace's probes, as servers and as clients of each other (P-11, P-12).
+// Namespace is the certificate of one namespace's probes, as servers and as
+// clients of each other (P-11, P-12).
 func Namespace(namespace string) Leaf {
 	return Leaf{
 		CommonName: "fieldplane:" + namespace,

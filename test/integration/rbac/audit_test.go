@@ -18,8 +18,9 @@ import (
 // account is the server's name towards the kube-apiserver.
 const account = "system:serviceaccount:" + installation.Namespace + ":" + installation.ServiceAccount
 
-// auditPolicy has the kube-apiserver write down everything that the server asks of it, and what it decided. Requests that last,
-// as watches do, are written when they begin.
+// auditPolicy has the kube-apiserver write down everything that the server asks
+// of it, and what it decided. Requests that last, as watches do, are written
+// when they begin.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -49,7 +50,8 @@ func (r request) forbidden() bool {
 
 func (r request) String() string { return r.Verb + " " + r.URI }
 
-// coveredBy tells whether the rule allows this request, in its namespace if it has one.
+// coveredBy tells whether the rule allows this request, in its namespace if it
+// has one.
 func (r request) coveredBy(rule rbacv1.PolicyRule, namespace string) bool {
 	resource := r.ObjectRef.Resource
 	if r.ObjectRef.Subresource != "" {
@@ -75,7 +77,8 @@ func newAuditLog(t *testing.T) *auditLog {
 	return a
 }
 
-// args are the kube-apiserver's flags. It writes before it answers, so that the log is never behind what the server saw.
+// args are the kube-apiserver's flags. It writes before it answers, so that the
+// log is never behind what the server saw.
 func (a *auditLog) args() []string {
 	return []string{"--audit-policy-file=" + a.policy, "--audit-log-path=" + a.file, "--audit-log-mode=blocking"}
 }

@@ -1,5 +1,6 @@
-// Package rbac runs the server with the rights that the manifests give its ServiceAccount, whole and with each rule removed in
-// turn. What is asked and refused is read from the kube-apiserver's audit log.
+// Package rbac runs the server with the rights that the manifests give its
+// ServiceAccount, whole and with each rule removed in turn. What is asked and
+// refused is read from the kube-apiserver's audit log.
 package rbac
 
 import (
@@ -72,8 +73,9 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// work makes the server use its rights: a module to be probed in a namespace of its own, and in the way of its probe a ConfigMap
-// that is somebody else's, which is worth an Event.
+// work makes the server use its rights: a module to be probed in a namespace of
+// its own, and in the way of its probe a ConfigMap that is somebody else's,
+// which is worth an Event.
 func (s *site) work(ctx context.Context) error {
 	s.namespaces++
 	namespace := fmt.Sprintf("site-%d", s.namespaces)
@@ -85,7 +87,8 @@ func (s *site) work(ctx context.Context) error {
 			return err
 		}
 	}
-	// A flow schema that leads nowhere: everybody who runs priority and fairness marks it as dangling.
+	// A flow schema that leads nowhere: everybody who runs priority and
+	// fairness marks it as dangling.
 	if _, err := s.client.FlowcontrolV1().FlowSchemas().Create(ctx, &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: flowcontrolv1.FlowSchemaSpec{
@@ -109,7 +112,8 @@ func (s *site) work(ctx context.Context) error {
 	return err
 }
 
-// spoil makes the next start write what it would find in order: its own certificate, those of the probes, the Lease.
+// spoil makes the next start write what it would find in order: its own
+// certificate, those of the probes, the Lease.
 func (s *site) spoil(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -149,7 +153,8 @@ func (s *site) startServer(t *testing.T, extraArgs ...string) {
 	})
 }
 
-// until works and looks, again and again, until look is content or the time is up.
+// until works and looks, again and again, until look is content or the time is
+// up.
 func (s *site) until(t *testing.T, look func() bool) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), noticed)
@@ -159,7 +164,8 @@ func (s *site) until(t *testing.T, look func() bool) bool {
 		if look() {
 			return true
 		}
-		// A server that lacks a right may refuse the work. That is no failure of the test.
+		// A server that lacks a right may refuse the work. That is no failure
+		// of the test.
 		if time.Since(lastWork) > 3*time.Second {
 			lastWork = time.Now()
 			workCtx, done := context.WithTimeout(ctx, 2*time.Second)
@@ -241,7 +247,8 @@ func TestTheServerRunsWithTheShippedRightsAndNeedsEachOfThem(t *testing.T) {
 			place, began := s.audit.end(t), time.Now()
 			s.spoil(t)
 			s.startServer(t, tc.store(t)...)
-			// A refusal may come late: what happens in the seconds after the start is looked at too.
+			// A refusal may come late: what happens in the seconds after the
+			// start is looked at too.
 			s.until(t, func() bool {
 				return time.Since(began) > settled && !slices.ContainsFunc(rules, func(rule shipped) bool {
 					return !tc.idle(rule) && !seen(t, place, rule, false)
@@ -298,7 +305,8 @@ func TestTheServerRunsWithTheShippedRightsAndNeedsEachOfThem(t *testing.T) {
 		}
 	})
 
-	// The right to all ConfigMaps covers this one too. The binding is what lets the server start, and say what it lacks, without it.
+	// The right to all ConfigMaps covers this one too. The binding is what lets
+	// the server start, and say what it lacks, without it.
 	t.Run("without the right to know the front proxy", func(t *testing.T) {
 		configMaps := slices.IndexFunc(cluster.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "configmaps") })
 		removeRule(t, s.client, "", configMaps)
@@ -342,7 +350,8 @@ func told(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// reportUnused logs what of a rule was never used. It is no failure: a verb may be for a day that this test does not see.
+// reportUnused logs what of a rule was never used. It is no failure: a verb may
+// be for a day that this test does not see.
 func reportUnused(t *testing.T, requests []request, rule rbacv1.PolicyRule, namespace string) {
 	t.Helper()
 	for _, group := range rule.APIGroups {
@@ -357,7 +366,8 @@ func reportUnused(t *testing.T, requests []request, rule rbacv1.PolicyRule, name
 	}
 }
 
-// removeRule takes one rule out of the server's role until the test's end, and waits until that counts.
+// removeRule takes one rule out of the server's role until the test's end, and
+// waits until that counts.
 func removeRule(t *testing.T, client kubernetes.Interface, namespace string, index int) {
 	t.Helper()
 	update := func(change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) error {
@@ -389,7 +399,8 @@ func removeRule(t *testing.T, client kubernetes.Interface, namespace string, ind
 	})
 }
 
-// externalEtcd is an etcd cluster of one member, as far as a server knows that is not told.
+// externalEtcd is an etcd cluster of one member, as far as a server knows that
+// is not told.
 func externalEtcd(t *testing.T) string {
 	t.Helper()
 	store, err := etcd.Start(t.Context(), etcd.Options{DataDir: filepath.Join(t.TempDir(), "etcd")})

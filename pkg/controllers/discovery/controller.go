@@ -155,7 +155,15 @@ func (c *Controller) updated(before, after any) {
 		c.schedule.now(key)
 	case requested(was) != requested(is):
 		c.schedule.now(key)
+	case was.Generation != is.Generation && !sweeps(is):
+		// Nothing is asked; the condition that says so is to speak of this generation, or nobody can wait for it.
+		c.schedule.now(key)
 	}
+}
+
+func sweeps(cluster *v1alpha1.TalosCluster) bool {
+	_, ready := readiness(cluster)
+	return ready.Status == metav1.ConditionTrue
 }
 
 func (c *Controller) deleted(obj any) {

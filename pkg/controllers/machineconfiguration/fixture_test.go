@@ -146,11 +146,10 @@ type node struct {
 	accepted bool
 	warnings []string
 
-	dials    int
-	reads    int
-	sent     [][]byte
-	sessions int
-	open     int
+	dials int
+	reads int
+	sent  [][]byte
+	open  int
 	// odd are calls that must not be.
 	odd []string
 }

@@ -1,0 +1,201 @@
+// Package clusterstatus counts the machines of each TalosCluster in its status.
+package clusterstatus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
+	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+)
+
+const (
+	// gather is how long changes are gathered: a sweep that registers hundreds of machines makes a few writes.
+	gather = time.Second
+	// writeTimeout bounds one attempt.
+	writeTimeout = 10 * time.Second
+
+	fieldManager = "fieldplane-clusterstatus"
+)
+
+// Config is what a Controller needs; every member is required.
+type Config struct {
+	// Client writes the status of TalosClusters.
+	Client versioned.Interface
+	// Clusters and Machines are informers over all namespaces; whoever made them starts them.
+	Clusters informers.TalosClusterInformer
+	Machines informers.TalosMachineInformer
+	Clock    clock.WithTicker
+}
+
+// Controller keeps status.machines of every TalosCluster.
+type Controller struct {
+	client          versioned.Interface
+	clusterInformer cache.SharedIndexInformer
+	machineInformer cache.SharedIndexInformer
+	clusters        listers.TalosClusterLister
+	machines        listers.TalosMachineLister
+	clock           clock.WithTicker
+}
+
+// New returns a controller that does nothing before Run.
+func New(cfg Config) *Controller {
+	return &Controller{
+		client:          cfg.Client,
+		clusterInformer: cfg.Clusters.Informer(),
+		machineInformer: cfg.Machines.Informer(),
+		clusters:        cfg.Clusters.Lister(),
+		machines:        cfg.Machines.Lister(),
+		clock:           cfg.Clock,
+	}
+}
+
+// Run counts until the context is over, and returns when nothing of it runs any more. It may be called again, never
+// twice at a time.
+func (c *Controller) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName](),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "clusterstatus", Clock: c.clock},
+	)
+	defer queue.ShutDown()
+
+	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
+				queue.Add(types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name})
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("cluster status: watching TalosClusters: %w", err)
+	}
+
+	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // it fails only for a stranger's registration
+
+	changed := func(obj any) {
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+
+		if machine, ok := obj.(*v1alpha1.TalosMachine); ok {
+			queue.AddAfter(types.NamespacedName{Namespace: machine.Namespace, Name: machine.Spec.ClusterRef.Name}, gather)
+		}
+	}
+
+	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(_, obj any) { changed(obj) },
+		DeleteFunc: changed,
+	})
+	if err != nil {
+		return fmt.Errorf("cluster status: watching TalosMachines: %w", err)
+	}
+
+	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // as above
+
+	if !cache.WaitForCacheSync(ctx.Done(), clusters.HasSynced, machines.HasSynced) {
+		return nil // stopped before it began
+	}
+
+	var running sync.WaitGroup
+
+	running.Go(func() {
+		for {
+			key, shutdown := queue.Get()
+			if shutdown {
+				return
+			}
+
+			switch err := c.reconcile(ctx, key); {
+			case err == nil || ctx.Err() != nil:
+				queue.Forget(key)
+			case apierrors.IsConflict(err):
+				queue.AddRateLimited(key)
+			default:
+				utilruntime.HandleErrorWithContext(ctx, err, "Machines not counted")
+				queue.AddRateLimited(key)
+			}
+
+			queue.Done(key)
+		}
+	})
+
+	<-ctx.Done()
+	queue.ShutDown()
+	running.Wait()
+
+	return nil
+}
+
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) error {
+	cluster, err := c.clusters.TalosClusters(key.Namespace).Get(key.Name)
+	if err != nil {
+		return nil // gone, or named by a machine only
+	}
+
+	machines, err := c.machines.TalosMachines(key.Namespace).List(labels.Everything())
+	if err != nil {
+		return err
+	}
+
+	counts := count(machines, key.Name)
+	if counts == cluster.Status.Machines {
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+
+	desired := cluster.DeepCopy()
+	desired.Status.Machines = counts
+
+	_, err = c.client.TalosV1alpha1().TalosClusters(key.Namespace).UpdateStatus(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("status of TalosCluster %s: %w", key, err)
+	}
+
+	return nil
+}
+
+// count counts the machines of one cluster.
+func count(machines []*v1alpha1.TalosMachine, cluster string) v1alpha1.MachineCounts {
+	var counts v1alpha1.MachineCounts
+
+	for _, machine := range machines {
+		if machine.Spec.ClusterRef.Name != cluster {
+			continue
+		}
+
+		counts.Total++
+
+		switch {
+		case ptr.Deref(machine.Spec.Approved, false):
+			counts.Approved++
+		case machine.Spec.Rejected == nil:
+			counts.Pending++
+		}
+
+		switch machine.Status.Phase {
+		case v1alpha1.MachineRunning:
+			counts.Running++
+		case v1alpha1.MachineFailed:
+			counts.Failed++
+		}
+	}
+
+	return counts
+}

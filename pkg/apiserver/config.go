@@ -59,6 +59,9 @@ type Server struct {
 	// HostClient and HostInformers serve the host cluster's kinds.
 	HostClient    kubernetes.Interface
 	HostInformers kubeinformers.SharedInformerFactory
+
+	// authorities is nil if no client is told by its certificate.
+	authorities *authorities
 }
 
 // New builds a server from its settings.
@@ -175,6 +178,10 @@ func applyRecommended(settings Settings, config *genericapiserver.RecommendedCon
 	}
 	if !authorized {
 		return errors.New("the server would run without its authorizer")
+	}
+	if source := config.SecureServing.ClientCA; source != nil {
+		server.authorities = newAuthorities(source, lookedUp(settings.Recommended.Authentication))
+		config.SecureServing.ClientCA = server.authorities
 	}
 	return nil
 }

@@ -151,6 +151,10 @@ func Run(ctx context.Context, options *Options) (err error) {
 		return err
 	}
 
+	// Nobody is served before it can be told who they are.
+	if err := server.LearnAuthorities(ctx); err != nil {
+		return err
+	}
 	if err := server.Generic.PrepareRun().RunWithContext(ctx); err != nil {
 		return err
 	}

@@ -25,13 +25,15 @@ go run ./hack/requirements -check
 
 step vet
 go vet ./...
-(cd test && go vet ./...)
+(cd test && go vet $(go list ./... | grep -v /controlplane$))
 
 step staticcheck
 mkdir -p _local/tools
 (cd hack/tools && go build -o ../../_local/tools/ tool)
 _local/tools/staticcheck ./...
-(cd test && ../_local/tools/staticcheck ./...)
+# The control plane's main is twenty lines over all of Kubernetes, which
+# staticcheck would read whole.
+(cd test && ../_local/tools/staticcheck $(go list ./... | grep -v /controlplane$))
 
 step "generated code"
 hack/verify-codegen.sh

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -24,8 +23,6 @@ const ConditionBackInMaintenance = "BackInMaintenance"
 
 // leaving is how long after its configuration a machine may still answer in maintenance mode.
 const leaving = time.Minute
-
-var everything = labels.Everything()
 
 // classify decides what an answer is (T-04 to T-07). Its errors are those of API calls.
 func (s *sweep) classify(ctx context.Context, a answer) error {

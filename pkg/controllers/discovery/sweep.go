@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
@@ -140,7 +141,7 @@ func forEach[T any](ctx context.Context, items []T, call func(context.Context, T
 
 // recall gathers what is known of the cluster's namespace before the sweep.
 func (s *sweep) recall() {
-	machines, err := s.machines.TalosMachines(s.cluster.Namespace).List(everything)
+	machines, err := s.machines.TalosMachines(s.cluster.Namespace).List(labels.Everything())
 	if err != nil {
 		return // a lister of a cache does not fail
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/controllers/clusterstatus"
 	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
@@ -91,6 +92,9 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 		}
 		return map[string]duty{
 			"machineconfiguration": configuration,
+			"clusterstatus": clusterstatus.New(clusterstatus.Config{
+				Client: s.Client, Clusters: clusters, Machines: machines, Clock: settings.Clock,
+			}),
 			"discovery": discovery.New(discovery.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Recorder: recorder,
 				Clock: settings.Clock, Dial: maintenance.Dial, Predial: maintenance.Predial,

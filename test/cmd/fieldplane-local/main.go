@@ -32,7 +32,8 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New(usage)
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("no command given")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	repo := flags.String("repo", ".", "root of the repository")
@@ -56,5 +57,6 @@ func command(args []string) error {
 		defer cancel()
 		return localcluster.Down(ctx, here.cluster)
 	}
-	return fmt.Errorf("no command %q\n%s", args[0], usage)
+	fmt.Fprint(os.Stderr, usage)
+	return fmt.Errorf("no command %q", args[0])
 }

@@ -21,7 +21,6 @@ cd "$here/.."
 go build \
 	-ldflags "-X $v.gitVersion=v1.37.2 -X $v.gitMajor=1 -X $v.gitMinor=37 -X $v.gitCommit=unknown -X $v.gitTreeState=clean -X $v.buildDate=2026-01-01T00:00:00Z" \
 	-o "$bin/controlplane" ./localcluster/controlplane
-go build -o "$bin/localcluster" ./localcluster/cmd/localcluster
 
 for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl; do
 	ln -sfn controlplane "$bin/$name"

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/fieldplane/fieldplane/test/installation"
 	"github.com/fieldplane/fieldplane/test/localcluster"
 	"github.com/fieldplane/fieldplane/test/plant"
@@ -28,6 +30,15 @@ func run(ctx context.Context, here place) error {
 			return err
 		}
 	}
+	// The virtual nodes' libraries tell much that is of use only when one of them fails.
+	nodeLog, err := os.Create(filepath.Join(here.logs, "nodes.log"))
+	if err != nil {
+		return err
+	}
+	defer nodeLog.Close()
+	klog.LogToStderr(false)
+	klog.SetOutput(nodeLog)
+
 	starting, started := context.WithTimeout(ctx, startLimit)
 	defer started()
 

@@ -149,9 +149,18 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 type controllerRun struct {
 	stop    chan struct{}
 	stopped sync.WaitGroup
+	// mu keeps a start that comes after the stop, or during it, from starting anything.
+	mu sync.Mutex
 }
 
 func (r *controllerRun) start(ctx context.Context, lead func(context.Context)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.stop:
+		return
+	default:
+	}
 	r.stopped.Go(func() {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -167,7 +176,9 @@ func (r *controllerRun) start(ctx context.Context, lead func(context.Context)) {
 }
 
 func (r *controllerRun) stopAndWait() {
+	r.mu.Lock()
 	close(r.stop)
+	r.mu.Unlock()
 	r.stopped.Wait()
 }
 

@@ -65,8 +65,8 @@ func NewCommand(ctx context.Context) *cobra.Command {
 
 // Run runs the server until the context ends, then stops it in order: readiness
 // fails, controllers stop, requests drain, and the store closes last.
-func Run(ctx context.Context, options *Options) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func Run(asked context.Context, options *Options) (err error) {
+	ctx, cancel := context.WithCancelCause(asked)
 	defer cancel(nil)
 	clock := clock.RealClock{}
 
@@ -78,7 +78,7 @@ func Run(ctx context.Context, options *Options) (err error) {
 		store, startErr := etcd.Start(startCtx, etcd.Options{DataDir: options.DataDir, QuotaBytes: options.QuotaBytes})
 		started()
 		if startErr != nil {
-			return fmt.Errorf("embedded etcd: %w", startErr)
+			return why(asked, ctx, fmt.Errorf("embedded etcd: %w", startErr))
 		}
 		defer func() {
 			// The context of the server has ended by now; the store needs one of its own.
@@ -100,6 +100,7 @@ func Run(ctx context.Context, options *Options) (err error) {
 		options.Recommended.Etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
 		storeHealth = store.Check
 	}
+	defer func() { err = why(asked, ctx, err) }()
 
 	host, err := hostConfig(options.Recommended.CoreAPI.CoreAPIKubeconfigPath)
 	if err != nil {
@@ -162,6 +163,21 @@ func Run(ctx context.Context, options *Options) (err error) {
 		return cause
 	}
 	return nil
+}
+
+// why is the reason for the end of a run with this error. A start that ended because a stop was asked for has not failed; one
+// that ended because the store did fails for the store's reason.
+func why(asked, ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil || !errors.Is(err, context.Canceled) || cause == nil:
+		return err
+	case asked.Err() != nil:
+		klog.InfoS("Stopped during the start", "step", err.Error())
+		return nil
+	default:
+		return cause
+	}
 }
 
 func embedded(storeHealth func() error) bool { return storeHealth != nil }

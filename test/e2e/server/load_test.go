@@ -17,10 +17,10 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 )
 
-// load writes ControlModules with several writers at once and remembers what was acknowledged. Each writer makes objects of its
+// load, of a name of its own, writes ControlModules with several writers at once and remembers what was acknowledged. Each writer makes objects of its
 // own, one after the other: it creates one, changes it, and deletes every third.
 type load struct {
-	namespace string
+	namespace, name string
 	// attempted and acknowledged count writes.
 	attempted, acknowledged atomic.Int64
 
@@ -41,20 +41,20 @@ type ackedState struct {
 	step string
 }
 
-func newLoad(namespace string) *load {
-	return &load{namespace: namespace, acked: map[string]ackedState{}, unsettled: map[string]string{}, versions: map[int64]string{}}
+func newLoad(namespace, name string) *load {
+	return &load{namespace: namespace, name: name, acked: map[string]ackedState{}, unsettled: map[string]string{}, versions: map[int64]string{}}
 }
 
 // pause is what a writer rests after a failure, as every client does.
 const pause = 20 * time.Millisecond
 
 // run writes until the context ends. A write fails only while the server is away; its writer rests and goes on with the next object.
-func (l *load) run(ctx context.Context, client versioned.Interface, writers int, round string) {
+func (l *load) run(ctx context.Context, client versioned.Interface, writers int) {
 	var group sync.WaitGroup
 	for writer := range writers {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if !l.one(ctx, client, fmt.Sprintf("%s-%d-%d", round, writer, i), i%3 == 2) {
+				if !l.one(ctx, client, fmt.Sprintf("%s-%d-%d", l.name, writer, i), i%3 == 2) {
 					select {
 					case <-ctx.Done():
 					case <-time.After(pause):
@@ -68,7 +68,7 @@ func (l *load) run(ctx context.Context, client versioned.Interface, writers int,
 
 func (l *load) one(ctx context.Context, client versioned.Interface, name string, remove bool) bool {
 	modules := client.PhysicalV1alpha1().ControlModules(l.namespace)
-	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{"step": "created"}}
+	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"load": l.name}, Annotations: map[string]string{"step": "created"}}
 
 	if !l.write(name, "created", func() (string, error) {
 		object, err := modules.Create(ctx, controlModule(meta), metav1.CreateOptions{})
@@ -128,6 +128,9 @@ func (l *load) verify(t *testing.T, client versioned.Interface) {
 	}
 	present := map[string]stored{}
 	for _, item := range list.Items {
+		if item.Labels["load"] != l.name {
+			continue
+		}
 		version, err := strconv.ParseInt(item.ResourceVersion, 10, 64)
 		must(t, err)
 		present[item.Name] = stored{version, item.Annotations["step"]}

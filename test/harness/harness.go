@@ -33,6 +33,8 @@ type Options struct {
 	Nodes []localcluster.Node
 	// ServerArgs are appended to the server's flags.
 	ServerArgs []string
+	// ComponentArgs are appended to the flags of the host cluster's component of that name.
+	ComponentArgs map[string][]string
 }
 
 // Env is the cluster that a test package shares.
@@ -89,7 +91,7 @@ func start(options Options) (*Env, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	cluster, err := localcluster.Start(ctx, localcluster.Options{
-		Dir: filepath.Join(dir, "cluster"), BinDir: bin, LogDir: logs, Nodes: options.Nodes,
+		Dir: filepath.Join(dir, "cluster"), BinDir: bin, LogDir: logs, Nodes: options.Nodes, ExtraArgs: options.ComponentArgs,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w (logs in %s)", err, logs)

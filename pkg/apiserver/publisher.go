@@ -78,7 +78,8 @@ func readyCheck(loopback *rest.Config) (func(context.Context) bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loopback: %w", err)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}, Timeout: time.Second}
+	// A connection that is kept is one more that a stop has to wait for.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: time.Second}
 	return func(ctx context.Context) bool {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, loopback.Host+"/readyz", nil)
 		if err != nil {

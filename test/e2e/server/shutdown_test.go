@@ -110,6 +110,7 @@ func TestReadinessFailsWhileRequestsAreStillServed(t *testing.T) {
 	client, past := probeClient(t), direct(t, server.address)
 	ended := watchers(t, namespace, map[versioned.Interface]int{past: 5})
 
+	asked := time.Now()
 	server.Signal(syscall.SIGTERM)
 	eventually(t, 2*time.Second, func() error {
 		status, text, err := client.get(t.Context(), server.address, "/readyz?verbose")
@@ -135,6 +136,7 @@ func TestReadinessFailsWhileRequestsAreStillServed(t *testing.T) {
 		return nil
 	})
 	within(t, stopLimit, server.Done(), "the server's end")
+	t.Logf("stopped in %v", time.Since(asked).Round(time.Millisecond))
 	within(t, 5*time.Second, ended, "the end of all watches")
 	if code := server.ExitCode(); code != 0 {
 		t.Errorf("the server ended with code %d", code)
@@ -203,8 +205,10 @@ func TestAStopDuringTheStartEndsTheServerWithoutAnError(t *testing.T) {
 			dataDir := filepath.Join(t.TempDir(), "store")
 			server := startServer(t, freePort(t), append(tc.args, "--data-dir="+dataDir)...)
 			until(t, 20*time.Second, func() bool { return tc.reached(server, dataDir) })
+			asked := time.Now()
 			server.Signal(syscall.SIGTERM)
 			within(t, stopLimit, server.Done(), "the server's end after SIGTERM")
+			t.Logf("stopped in %v", time.Since(asked).Round(time.Millisecond))
 			if code := server.ExitCode(); code != 0 {
 				t.Errorf("the server ended with code %d", code)
 			}

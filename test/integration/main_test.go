@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -13,5 +14,10 @@ import (
 var env *harness.Env
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most of these tests wait most of the time: for kubectl, for the garbage collector.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	os.Exit(harness.Run(m, harness.Options{}, func(started *harness.Env) { env = started }))
 }

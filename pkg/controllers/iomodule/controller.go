@@ -307,8 +307,6 @@ func (c *Controller) configMapChanged(before, after metav1.Object) {
 			return
 		}
 		to = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
-	} else if from != nil && from.ResourceVersion == to.ResourceVersion {
-		return
 	}
 	modules, problem := probeOfConfigMap(to)
 	for _, module := range c.assignments.set(types.NamespacedName{Namespace: to.Namespace, Name: to.Name}, modules, problem) {

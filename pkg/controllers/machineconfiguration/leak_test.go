@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,8 +31,12 @@ func TestNoValueOfTheBundleIsToldAnywhere(t *testing.T) {
 		t.Fatalf("only %d values to look for", len(material))
 	}
 
+	// The shortest first: messages are bounded, and a long value would keep the others out.
+	quoted := slices.Clone(material)
+	slices.Reverse(quoted)
+
 	quoting := func(class maintenance.Class, op string) error {
-		return &maintenance.Error{Class: class, Address: endpoint, Op: op, Detail: "the machine quotes " + strings.Join(material, " ")}
+		return &maintenance.Error{Class: class, Address: endpoint, Op: op, Detail: "the machine quotes " + strings.Join(quoted, " ")}
 	}
 	unknownMake := func(config []byte) error { return fmt.Errorf("rpc error: invalid config:\n%s\n%s", config, data) }
 
@@ -43,7 +48,7 @@ func TestNoValueOfTheBundleIsToldAnywhere(t *testing.T) {
 		crash bool
 	}{
 		{name: "it is applied"},
-		{name: "it is applied with warnings that quote it", node: func(n *node) { n.warnings = material }},
+		{name: "it is applied with warnings that quote it", node: func(n *node) { n.warnings = quoted }},
 		{name: "the machine refuses it and quotes it", node: func(n *node) {
 			n.applyErr = func([]byte) error { return quoting(maintenance.ClassRejected, "apply configuration") }
 		}},

@@ -3,7 +3,7 @@ package driver
 import "context"
 
 // ConnectLimit bounds how many connections are being established at once, so that a returning network is not met by
-// a storm (DRIVERS.md section 9: at most 20).
+// a storm (io-probe lets 20 through).
 //
 // Peers that did not answer last time get at most seven tenths of the places: a dead switch with hundreds of silent devices
 // behind it, each holding a place for its whole timeout, must not keep a healthy device from reconnecting.

@@ -39,7 +39,7 @@ type Answer struct {
 	Health Health
 }
 
-// Health is a NAMUR NE 107 status signal, or Normal (DRIVERS.md section 6).
+// Health is a NAMUR NE 107 status signal, or Normal.
 type Health string
 
 // The NE 107 signals with their OPC 10000-100 values 0 to 4, in that order.

@@ -2,7 +2,7 @@ package probe
 
 import "time"
 
-// stableTime is how long a device that was lost must answer without a failure before it counts as back (DRIVERS.md section 8).
+// stableTime is how long a device that was lost must answer without a failure before it counts as back.
 const stableTime = 5 * time.Second
 
 // outcome is how one check ended.
@@ -38,7 +38,7 @@ const (
 	evidences
 )
 
-// transitions is the whole state machine (P-06, DRIVERS.md section 8). First contact needs the threshold alone, so that a
+// transitions is the whole state machine (P-06). First contact needs the threshold alone, so that a
 // healthy device is Online after two checks; only a device that was lost must also be stable. A failure below the
 // threshold changes nothing.
 var transitions = [verdicts][evidences]verdict{

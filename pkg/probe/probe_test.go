@@ -372,7 +372,7 @@ func TestIdentityIsReadWheneverTheDeviceComes(t *testing.T) {
 	})
 }
 
-// Req: P-13 (rule 4 of DRIVERS.md)
+// Req: P-13
 func TestADeviceThatAnswersARefusalIsOnlineAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)

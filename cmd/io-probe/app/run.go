@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxConnects at once to devices (DRIVERS.md section 9).
+	// maxConnects at once to devices.
 	maxConnects = 20
 	// maxConnections to either of the two listeners.
 	maxConnections = 256

@@ -159,7 +159,7 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 			return act{kind: altering, fields: fields}
 		}
 	}
-	// DESIGN.md, "Subresources": the path needs update on it and approve on it, whatever is written.
+	// docs/design.md, "Approval, exactly": the path needs update on it and approve on it, whatever is written.
 	if subresource == Subresource {
 		return act{kind: writing}
 	}

@@ -1,7 +1,6 @@
 package networkprobe
 
-// What one probe carries. A ConfigMap holds at most 1 MiB, and a thousand devices at 1 Hz cost a probe a tenth of a core
-// (DRIVERS.md section 9).
+// What one probe carries. A ConfigMap holds at most 1 MiB, and a thousand devices at 1 Hz cost a probe a tenth of a core.
 const (
 	// MaxModules is how many modules one probe watches; the next one opens another shard (P-09).
 	MaxModules = 1000

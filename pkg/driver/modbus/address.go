@@ -54,7 +54,7 @@ func (a Address) String() string {
 }
 
 // ParseAddress reads "holding:100" (offset 100, always counted from 0) and, with Reference only, reference numbers
-// such as 40101 or 400101 (DRIVERS.md section 7).
+// such as 40101 or 400101.
 func ParseAddress(text string, addressing Addressing) (Address, error) {
 	if name, offset, ok := strings.Cut(text, ":"); ok {
 		for _, t := range tables {

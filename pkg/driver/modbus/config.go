@@ -1,5 +1,5 @@
 // Package modbus reads Modbus TCP devices: one connection per host:port, shared by all unit ids behind it and
-// serialised, since devices allow one to four connections (P-13, DRIVERS.md section 2).
+// serialised, since devices allow one to four connections (P-13).
 package modbus
 
 import (

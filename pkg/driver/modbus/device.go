@@ -68,7 +68,7 @@ func (d *device) Check(ctx context.Context) (driver.Answer, error) {
 		// Nobody said that the device has a holding register 0.
 		return driver.Answer{Health: driver.HealthNormal}, nil
 	}
-	// Rule 4 of DRIVERS.md: an exception proves that the device answered; that one channel is Bad.
+	// An exception proves that the device answered; that one channel is Bad.
 	return driver.Answer{
 		Reason:  failure.Reason,
 		Message: fmt.Sprintf("the device answers, and refuses to read %s: %v", d.probe.address, failure.Err),

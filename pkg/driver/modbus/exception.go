@@ -6,7 +6,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
-// exceptions maps what a device or gateway answers to a reason (DRIVERS.md section 2). All prove that somebody
+// exceptions maps what a device or gateway answers to a reason. All prove that somebody
 // answered, so that the connection is kept; the gateway's two prove that the unit is gone.
 var exceptions = map[byte]struct {
 	reason   driver.Reason

@@ -13,7 +13,7 @@ import (
 // What a device does with a request for a unit id that it does not have.
 type AbsentUnit int
 
-// Devices differ in this (DRIVERS.md section 2).
+// Devices differ in this.
 const (
 	// StaySilent is what pymodbus does: the client runs into its timeout.
 	StaySilent AbsentUnit = iota

@@ -1937,28 +1937,28 @@ func schema_fieldplane_apis_talos_v1alpha1_DiskSelector(ref common.ReferenceCall
 					},
 					"model": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Model; * and ? match as in file names.",
+							Description: "Model; * matches any text.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"serial": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Serial number; * and ? match as in file names.",
+							Description: "Serial number; * matches any text.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"wwid": {
 						SchemaProps: spec.SchemaProps{
-							Description: "World Wide Identifier; * and ? match as in file names.",
+							Description: "World Wide Identifier; * matches any text.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"busPath": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Bus path; * and ? match as in file names.",
+							Description: "Bus path; * matches any text.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -115,9 +115,6 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			}),
 		}, nil
 	}
-	if _, err := duties(); err != nil {
-		return err
-	}
 	lead := func(ctx context.Context) { runDuties(ctx, duties) }
 	if settings.Elect {
 		election, err := newElection(s.HostClient, settings.Namespace, settings.Identity)

@@ -4,7 +4,7 @@
 // +k8s:conversion-gen=github.com/fieldplane/fieldplane/apis/physical
 // +k8s:defaulter-gen=TypeMeta
 // +k8s:validation-gen=TypesWithField=TypeMeta
-// +k8s:openapi-model-package=dev.fieldplane.physical.v1alpha1
+// +k8s:openapi-model-package=com.github.fieldplane.fieldplane.apis.physical.v1alpha1
 // +groupName=physical.fieldplane.dev
 
 // Package v1alpha1 is the served version of the physical group: field devices

@@ -7,160 +7,160 @@ package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Channel) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.Channel"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Channel"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControlModule) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControlModule"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModule"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControlModuleList) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControlModuleList"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControlModuleSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControlModuleSpec"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControlModuleStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControlModuleStatus"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Controller) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.Controller"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Controller"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControllerList) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControllerList"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControllerReference) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControllerReference"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControllerSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControllerSpec"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControllerStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ControllerStatus"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in DeviceIdentity) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.DeviceIdentity"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.DeviceIdentity"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in EtherNetIPConnection) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.EtherNetIPConnection"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.EtherNetIPConnection"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModule) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.IOModule"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModule"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModuleList) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.IOModuleList"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModuleReference) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.IOModuleReference"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModuleSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.IOModuleSpec"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModuleStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.IOModuleStatus"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineReference) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.MachineReference"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.MachineReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ModbusConnection) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ModbusConnection"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ModbusConnection"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in OPCUAConnection) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.OPCUAConnection"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OPCUAConnection"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ProbePlacement) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ProbePlacement"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbePlacement"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ProbeSettings) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.ProbeSettings"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbeSettings"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Scaling) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.Scaling"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Scaling"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SimulationSettings) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.SimulationSettings"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.SimulationSettings"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Tag) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.Tag"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Tag"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Unit) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.Unit"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Unit"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitCommandRecord) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitCommandRecord"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandRecord"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitHold) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitHold"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHold"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitList) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitList"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitReference) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitReference"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitSpec"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.physical.v1alpha1.UnitStatus"
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitStatus"
 }

@@ -7,140 +7,140 @@ package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ClusterReference) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.ClusterReference"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in DiscoveryStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.DiscoveryStatus"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiscoveryStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in DiskRole) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.DiskRole"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskRole"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in DiskSelector) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.DiskSelector"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskSelector"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IdentityCollision) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.IdentityCollision"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.IdentityCollision"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineApproval) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineApproval"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineApproval"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineConfiguration) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineConfiguration"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineConfiguration"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineCounts) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineCounts"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineCounts"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineDisk) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineDisk"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineDisk"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineHardware) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineHardware"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineHardware"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineIdentity) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineIdentity"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineInstall) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineInstall"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineInstall"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineLink) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineLink"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLink"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineLinkConfig) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineLinkConfig"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLinkConfig"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineNetwork) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineNetwork"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineNetwork"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineRejection) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.MachineRejection"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRejection"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in NodeTaint) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.NodeTaint"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.NodeTaint"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SecretReference) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.SecretReference"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.SecretReference"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosCluster) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosCluster"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosCluster"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosClusterList) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosClusterList"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosClusterSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosClusterSpec"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosClusterStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosClusterStatus"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosDiscovery) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosDiscovery"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosDiscovery"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosMachine) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosMachine"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachine"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosMachineList) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosMachineList"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineList"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosMachineSpec) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosMachineSpec"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TalosMachineStatus) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.TalosMachineStatus"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in WeakCandidate) OpenAPIModelName() string {
-	return "dev.fieldplane.talos.v1alpha1.WeakCandidate"
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.WeakCandidate"
 }

@@ -23,66 +23,1242 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Channel
+  map:
+    fields:
+    - name: access
+      type:
+        scalar: string
+    - name: address
+      type:
+        scalar: string
+      default: ""
+    - name: count
+      type:
+        scalar: numeric
+    - name: dataType
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: scaling
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Scaling
+    - name: unit
+      type:
+        scalar: string
+    - name: wordOrder
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModule
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
   map:
-    elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleSpec
+  map:
+    fields:
+    - name: tags
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Tag
+          elementRelationship: associative
+          keys:
+          - name
+    - name: unitRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitReference
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModuleStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Controller
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
   map:
-    elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerSpec
+  map:
+    fields:
+    - name: heartbeat
+      type:
+        scalar: string
+    - name: machineRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.MachineReference
+    - name: nodeName
+      type:
+        scalar: string
+    - name: simulation
+      type:
+        scalar: boolean
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: lastAlive
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: nodeName
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.DeviceIdentity
+  map:
+    fields:
+    - name: product
+      type:
+        scalar: string
+    - name: revision
+      type:
+        scalar: string
+    - name: serial
+      type:
+        scalar: string
+    - name: vendor
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.EtherNetIPConnection
+  map:
+    fields:
+    - name: endpoint
+      type:
+        scalar: string
+      default: ""
+    - name: identityOnly
+      type:
+        scalar: boolean
+    - name: maxConnections
+      type:
+        scalar: numeric
+    - name: path
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModule
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
   map:
-    elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleSpec
+  map:
+    fields:
+    - name: channels
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Channel
+          elementRelationship: associative
+          keys:
+          - name
+    - name: controllerRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControllerReference
+    - name: ethernetip
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.EtherNetIPConnection
+    - name: modbus
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ModbusConnection
+    - name: opcua
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OPCUAConnection
+    - name: probe
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbeSettings
+    - name: probePlacement
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbePlacement
+    - name: protocol
+      type:
+        scalar: string
+      default: ""
+    - name: simulation
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.SimulationSettings
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleStatus
+  map:
+    fields:
+    - name: channelCount
+      type:
+        scalar: numeric
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: health
+      type:
+        scalar: string
+    - name: identity
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.DeviceIdentity
+    - name: lastTransitionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: message
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: probePodName
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+    - name: state
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.MachineReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ModbusConnection
+  map:
+    fields:
+    - name: addressing
+      type:
+        scalar: string
+    - name: closeAfterPoll
+      type:
+        scalar: boolean
+    - name: endpoint
+      type:
+        scalar: string
+      default: ""
+    - name: maxConnections
+      type:
+        scalar: numeric
+    - name: unitID
+      type:
+        scalar: numeric
+    - name: wordOrder
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OPCUAConnection
+  map:
+    fields:
+    - name: allowInsecureAuth
+      type:
+        scalar: boolean
+    - name: credentialsKey
+      type:
+        scalar: string
+    - name: endpoint
+      type:
+        scalar: string
+      default: ""
+    - name: identity
+      type:
+        scalar: string
+    - name: maxConnections
+      type:
+        scalar: numeric
+    - name: securityMode
+      type:
+        scalar: string
+    - name: securityPolicy
+      type:
+        scalar: string
+    - name: trustedCertificateKey
+      type:
+        scalar: string
+    - name: trustedThumbprint
+      type:
+        scalar: string
+    - name: userName
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbePlacement
+  map:
+    fields:
+    - name: nodeSelector
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbeSettings
+  map:
+    fields:
+    - name: failureThreshold
+      type:
+        scalar: numeric
+    - name: period
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: successThreshold
+      type:
+        scalar: numeric
+    - name: timeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Scaling
+  map:
+    fields:
+    - name: factor
+      type:
+        scalar: numeric
+    - name: offset
+      type:
+        scalar: numeric
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.SimulationSettings
+  map:
+    fields:
+    - name: seed
+      type:
+        scalar: numeric
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Tag
+  map:
+    fields:
+    - name: access
+      type:
+        scalar: string
+    - name: address
+      type:
+        scalar: string
+      default: ""
+    - name: dataType
+      type:
+        scalar: string
+    - name: holdValue
+      type:
+        scalar: string
+    - name: ioModuleRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleReference
+      default: {}
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: period
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: scaling
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Scaling
+    - name: unit
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Unit
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
   map:
-    elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandRecord
+  map:
+    fields:
+    - name: actor
+      type:
+        scalar: string
+    - name: command
+      type:
+        scalar: string
+    - name: id
+      type:
+        scalar: string
+    - name: outcome
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHold
+  map:
+    fields:
+    - name: cause
+      type:
+        scalar: string
+    - name: modules
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: previousState
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitSpec
+  map:
+    fields:
+    - name: holdOn
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: holdTimeout
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: nodeSelector
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: unknownHoldAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: hold
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHold
+    - name: lastCommand
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandRecord
+    - name: mode
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: runtimePodName
+      type:
+        scalar: string
+    - name: state
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiscoveryStatus
+  map:
+    fields:
+    - name: answered
+      type:
+        scalar: numeric
+    - name: candidates
+      type:
+        scalar: numeric
+    - name: collisions
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.IdentityCollision
+          elementRelationship: atomic
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: registered
+      type:
+        scalar: numeric
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: startedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: weak
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.WeakCandidate
+          elementRelationship: atomic
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskRole
+  map:
+    fields:
+    - name: diskSelector
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskSelector
+      default: {}
+    - name: maxSize
+      type:
+        scalar: string
+    - name: minSize
+      type:
+        scalar: string
+    - name: role
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskSelector
+  map:
+    fields:
+    - name: busPath
+      type:
+        scalar: string
+    - name: capacity
+      type:
+        scalar: string
+    - name: model
+      type:
+        scalar: string
+    - name: serial
+      type:
+        scalar: string
+    - name: type
+      type:
+        scalar: string
+    - name: wwid
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.IdentityCollision
+  map:
+    fields:
+    - name: address
+      type:
+        scalar: string
+      default: ""
+    - name: identity
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
+      default: {}
+    - name: machineName
+      type:
+        scalar: string
+    - name: message
+      type:
+        scalar: string
+    - name: seenAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineApproval
+  map:
+    fields:
+    - name: fingerprint
+      type:
+        scalar: string
+    - name: identity
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
+      default: {}
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: unverifiedFingerprint
+      type:
+        scalar: boolean
+    - name: user
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineConfiguration
+  map:
+    fields:
+    - name: appliedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: endpoint
+      type:
+        scalar: string
+    - name: hash
+      type:
+        scalar: string
+    - name: intendedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineCounts
+  map:
+    fields:
+    - name: approved
+      type:
+        scalar: numeric
+    - name: failed
+      type:
+        scalar: numeric
+    - name: pending
+      type:
+        scalar: numeric
+    - name: running
+      type:
+        scalar: numeric
+    - name: total
+      type:
+        scalar: numeric
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineDisk
+  map:
+    fields:
+    - name: model
+      type:
+        scalar: string
+    - name: path
+      type:
+        scalar: string
+    - name: rotational
+      type:
+        scalar: boolean
+    - name: serial
+      type:
+        scalar: string
+    - name: sizeBytes
+      type:
+        scalar: numeric
+    - name: transport
+      type:
+        scalar: string
+    - name: wwid
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineHardware
+  map:
+    fields:
+    - name: disks
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineDisk
+          elementRelationship: atomic
+    - name: fingerprint
+      type:
+        scalar: string
+    - name: links
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLink
+          elementRelationship: atomic
+    - name: manufacturer
+      type:
+        scalar: string
+    - name: product
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
+  map:
+    fields:
+    - name: macAddresses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: serial
+      type:
+        scalar: string
+    - name: uuid
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineInstall
+  map:
+    fields:
+    - name: disk
+      type:
+        scalar: string
+    - name: diskSelector
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskSelector
+    - name: wipe
+      type:
+        scalar: boolean
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLink
+  map:
+    fields:
+    - name: driver
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: permanentMAC
+      type:
+        scalar: string
+    - name: up
+      type:
+        scalar: boolean
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLinkConfig
+  map:
+    fields:
+    - name: addresses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: gateway
+      type:
+        scalar: string
+    - name: mtu
+      type:
+        scalar: numeric
+    - name: permanentMAC
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineNetwork
+  map:
+    fields:
+    - name: hostname
+      type:
+        scalar: string
+    - name: links
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineLinkConfig
+          elementRelationship: associative
+          keys:
+          - permanentMAC
+    - name: nameservers
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: timeServers
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRejection
+  map:
+    fields:
+    - name: reason
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.NodeTaint
+  map:
+    fields:
+    - name: effect
+      type:
+        scalar: string
+      default: ""
+    - name: key
+      type:
+        scalar: string
+      default: ""
+    - name: value
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.SecretReference
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosCluster
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
   map:
-    elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterSpec
+  map:
+    fields:
+    - name: configPatches
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: controlPlaneEndpoint
+      type:
+        scalar: string
+      default: ""
+    - name: discovery
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosDiscovery
+      default: {}
+    - name: installImage
+      type:
+        scalar: string
+    - name: kubernetesVersion
+      type:
+        scalar: string
+      default: ""
+    - name: paused
+      type:
+        scalar: boolean
+    - name: secretsRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.SecretReference
+      default: {}
+    - name: talosVersion
+      type:
+        scalar: string
+      default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: discovery
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiscoveryStatus
+    - name: machines
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineCounts
+      default: {}
+    - name: observedGeneration
+      type:
+        scalar: numeric
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosDiscovery
+  map:
+    fields:
+    - name: addresses
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: cidrs
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachine
-  scalar: untyped
-  list:
-    elementType:
-      namedType: __untyped_atomic_
-    elementRelationship: atomic
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineStatus
+      default: {}
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineSpec
+  map:
+    fields:
+    - name: acceptSharedHardware
+      type:
+        scalar: boolean
+    - name: acceptUnverifiedFingerprint
+      type:
+        scalar: boolean
+    - name: acceptedFingerprint
+      type:
+        scalar: string
+    - name: approved
+      type:
+        scalar: boolean
+    - name: clusterRef
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterReference
+      default: {}
+    - name: configPatches
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: diskRoles
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiskRole
+          elementRelationship: associative
+          keys:
+          - role
+    - name: endpoint
+      type:
+        scalar: string
+    - name: identity
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
+      default: {}
+    - name: install
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineInstall
+    - name: network
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineNetwork
+    - name: nodeLabels
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: nodeTaints
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.NodeTaint
+          elementRelationship: atomic
+    - name: rejected
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRejection
+    - name: role
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosMachineStatus
+  map:
+    fields:
+    - name: approval
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineApproval
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: configHash
+      type:
+        scalar: string
+    - name: configuration
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineConfiguration
+    - name: hardware
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineHardware
+    - name: nodeName
+      type:
+        scalar: string
+    - name: observedEndpoint
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        scalar: string
+    - name: talosVersion
+      type:
+        scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.WeakCandidate
+  map:
+    fields:
+    - name: address
+      type:
+        scalar: string
+      default: ""
+    - name: hint
+      type:
+        scalar: string
+    - name: identity
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
+      default: {}
+    - name: manufacturer
+      type:
+        scalar: string
+    - name: missing
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: seenAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+  map:
+    fields:
+    - name: lastTransitionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: message
+      type:
+        scalar: string
+      default: ""
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: reason
+      type:
+        scalar: string
+      default: ""
+    - name: status
+      type:
+        scalar: string
+      default: ""
+    - name: type
+      type:
+        scalar: string
+      default: ""
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+  scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1
   map:
     elementType:
-      namedType: __untyped_deduced_
-    elementRelationship: separable
+      scalar: untyped
+      list:
+        elementType:
+          namedType: __untyped_atomic_
+        elementRelationship: atomic
+      map:
+        elementType:
+          namedType: __untyped_deduced_
+        elementRelationship: separable
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: fieldsType
+      type:
+        scalar: string
+    - name: fieldsV1
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1
+    - name: manager
+      type:
+        scalar: string
+    - name: operation
+      type:
+        scalar: string
+    - name: subresource
+      type:
+        scalar: string
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: creationTimestamp
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: deletionGracePeriodSeconds
+      type:
+        scalar: numeric
+    - name: deletionTimestamp
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: finalizers
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: generateName
+      type:
+        scalar: string
+    - name: generation
+      type:
+        scalar: numeric
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: managedFields
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry
+          elementRelationship: atomic
+    - name: name
+      type:
+        scalar: string
+    - name: namespace
+      type:
+        scalar: string
+    - name: ownerReferences
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference
+          elementRelationship: associative
+          keys:
+          - uid
+    - name: resourceVersion
+      type:
+        scalar: string
+    - name: selfLink
+      type:
+        scalar: string
+    - name: uid
+      type:
+        scalar: string
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+      default: ""
+    - name: blockOwnerDeletion
+      type:
+        scalar: boolean
+    - name: controller
+      type:
+        scalar: boolean
+    - name: kind
+      type:
+        scalar: string
+      default: ""
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: uid
+      type:
+        scalar: string
+      default: ""
+    elementRelationship: atomic
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+  scalar: untyped
 - name: __untyped_atomic_
   scalar: untyped
   list:

@@ -13,13 +13,13 @@ import (
 type DiskSelectorApplyConfiguration struct {
 	// Capacity with an operator, for example ">= 100GB" or "4GB".
 	Capacity *string `json:"capacity,omitempty"`
-	// Model; * and ? match as in file names.
+	// Model; * matches any text.
 	Model *string `json:"model,omitempty"`
-	// Serial number; * and ? match as in file names.
+	// Serial number; * matches any text.
 	Serial *string `json:"serial,omitempty"`
-	// World Wide Identifier; * and ? match as in file names.
+	// World Wide Identifier; * matches any text.
 	WWID *string `json:"wwid,omitempty"`
-	// Bus path; * and ? match as in file names.
+	// Bus path; * matches any text.
 	BusPath *string `json:"busPath,omitempty"`
 	// hdd, ssd, nvme or sd.
 	Type *talosv1alpha1.DiskType `json:"type,omitempty"`

@@ -1,9 +1,12 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
@@ -44,6 +47,17 @@ func newAuthorizer(options *genericoptions.DelegatingAuthorizationOptions, revie
 	return union.New(
 		union.NamedAuthorizer{AuthorizerName: "fieldplane.dev/always-allow-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(options.AlwaysAllowGroups...)},
 		union.NamedAuthorizer{AuthorizerName: "fieldplane.dev/always-allow-paths", Authorizer: paths},
+		union.NamedAuthorizer{AuthorizerName: "fieldplane.dev/no-anonymous", Authorizer: authorizer.AuthorizerFunc(denyAnonymous)},
 		union.NamedAuthorizer{AuthorizerName: "fieldplane.dev/host-cluster", Authorizer: delegated},
 	)
+}
+
+// denyAnonymous keeps those whom nobody knows to the paths that are always
+// allowed. The library lets them in whatever its options say, and host clusters
+// grant them paths of their own, the version by default.
+func denyAnonymous(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if u := a.GetUser(); u == nil || u.GetName() == user.Anonymous || slices.Contains(u.GetGroups(), user.AllUnauthenticated) {
+		return authorizer.DecisionDeny, "who is not authenticated reaches health checks only", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
 }

@@ -72,6 +72,9 @@ func NewOptions(components compatibility.ComponentGlobalsRegistry) *Options {
 	o.Recommended.Etcd.StorageConfig.Type = storagebackend.StorageTypeETCD3
 	apiserver.RegisterAdmissionPlugins(o.Recommended.Admission.Plugins)
 	o.Recommended.Admission.RecommendedPluginOrder = apiserver.AdmissionOrder()
+	// Its /debug/pprof is the one handler that redirects, and no handler of an
+	// aggregated server may; --profiling is for whoever looks for something.
+	o.Recommended.Features.EnableProfiling = false
 	// Without a bound a stop would wait a minute for the host's informers, which
 	// watch us through the aggregator and never end by themselves.
 	o.ServerRun.ShutdownWatchTerminationGracePeriod = 10 * time.Second

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -45,8 +46,11 @@ func NewCommand(ctx context.Context) *cobra.Command {
 				return componentsErr
 			}
 			if err := components.Set(); err != nil {
-				return err
+				return fmt.Errorf("--feature-gates, --emulated-version or --min-compatibility-version: %w", err)
 			}
+			// Which gates are on is then told at /metrics.
+			components.AddMetrics()
+			utilfeature.DefaultMutableFeatureGate.AddMetrics()
 			options.Complete()
 			if err := options.Validate(); err != nil {
 				return err

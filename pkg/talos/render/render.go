@@ -151,7 +151,7 @@ func generateConfig(in Input, contract *config.VersionContract, role machine.Typ
 	}
 
 	kubernetes := strings.TrimPrefix(cluster.KubernetesVersion, "v")
-	if err := checkPairing(cluster.TalosVersion, kubernetes); err != nil {
+	if err := checkPairing(cluster.TalosVersion, cluster.KubernetesVersion); err != nil {
 		return nil, err
 	}
 
@@ -183,7 +183,7 @@ func checkPairing(talosVersion, kubernetesVersion string) error {
 		return fmt.Errorf("cluster spec.kubernetesVersion %q: must be a full version such as v1.36.2", kubernetesVersion)
 	}
 
-	kubernetes, err := compatibility.ParseKubernetesVersion(kubernetesVersion)
+	kubernetes, err := compatibility.ParseKubernetesVersion(strings.TrimPrefix(kubernetesVersion, "v"))
 	if err != nil {
 		return fmt.Errorf("cluster spec.kubernetesVersion %q: must be a full version such as v1.36.2", kubernetesVersion)
 	}

@@ -196,7 +196,7 @@ func TestWhatCannotBeRenderedSaysWhy(t *testing.T) {
 		{"a newer Talos version", func(c *clusterSpec, _ *machineSpec) { c.TalosVersion = "v1.14.0" }, "the newest that can be rendered is v1.13"},
 		{"a Kubernetes version without patch", func(c *clusterSpec, _ *machineSpec) { c.KubernetesVersion = "v1.36" }, "full version"},
 		{"a Kubernetes version that is none", func(c *clusterSpec, _ *machineSpec) { c.KubernetesVersion = "a.b.c" }, "spec.kubernetesVersion"},
-		{"a Kubernetes version too old for Talos", func(c *clusterSpec, _ *machineSpec) { c.KubernetesVersion = "v1.25.0" }, "spec.kubernetesVersion"},
+		{"a Kubernetes version too old for Talos", func(c *clusterSpec, _ *machineSpec) { c.KubernetesVersion = "v1.25.0" }, `spec.kubernetesVersion "v1.25.0"`},
 		{"a Kubernetes version too new for Talos", func(c *clusterSpec, _ *machineSpec) { c.KubernetesVersion = "v1.99.0" }, "spec.kubernetesVersion"},
 		{"an endpoint without scheme", func(c *clusterSpec, _ *machineSpec) { c.ControlPlaneEndpoint = "192.0.2.1:6443" }, "spec.controlPlaneEndpoint"},
 		{"an endpoint without TLS", func(c *clusterSpec, _ *machineSpec) { c.ControlPlaneEndpoint = "http://192.0.2.1:6443" }, "must be https://"},

@@ -22,7 +22,7 @@ up: build-test ## Run everything in the background; returns when it is ready.
 	@$(BIN)/fieldplane-local up
 
 down: ## Stop what `make up` has started.
-	@$(BIN)/fieldplane-local down
+	@if [ -x $(BIN)/fieldplane-local ]; then $(BIN)/fieldplane-local down; fi
 
 test: verify test-unit test-integration ## Everything that CI runs.
 	@go run ./hack/requirements

@@ -303,7 +303,7 @@ const (
 	ModuleOnline ModuleState = "Online"
 	// ModuleFault was measured and does not answer.
 	ModuleFault ModuleState = "Fault"
-	// ModuleOffline was determined by the system itself to be off (ADR 0053).
+	// ModuleOffline was determined by the system itself to be off.
 	ModuleOffline ModuleState = "Offline"
 )
 

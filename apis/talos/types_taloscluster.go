@@ -101,7 +101,9 @@ type DiscoveryStatus struct {
 	Registered int32
 	// Machines without a full identity, newest first; at most 32. Nothing is created for them.
 	Weak []WeakCandidate
-	// Machines that answered with the UUID of another, newest first; at most 32. Nothing is created for them.
+	// Machines that answered with the UUID of another, for which nothing was
+	// created, and registered ones that share a serial or a MAC with another;
+	// newest first, at most 32.
 	Collisions []IdentityCollision
 }
 
@@ -121,13 +123,13 @@ type WeakCandidate struct {
 	SeenAt *metav1.Time
 }
 
-// IdentityCollision is a machine that answered with the UUID of another.
+// IdentityCollision is a machine whose identity is, in part, that of another.
 type IdentityCollision struct {
 	// Address at which it answered.
 	Address string
 	// What was read.
 	Identity MachineIdentity
-	// The machine that holds the UUID.
+	// The other machine.
 	MachineName string
 	// What differs, and whether it looks like changed hardware or another machine.
 	Message string

@@ -942,7 +942,7 @@ func schema_fieldplane_apis_physical_v1alpha1_IOModuleStatus(ref common.Referenc
 					},
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Online (answers), Fault (measured, does not answer), Offline (determined by the system itself) or Unknown (not measured).\n\nPossible enum values:\n - `\"Fault\"` was measured and does not answer.\n - `\"Offline\"` was determined by the system itself to be off (ADR 0053).\n - `\"Online\"` answers.\n - `\"Unknown\"` was not measured.",
+							Description: "Online (answers), Fault (measured, does not answer), Offline (determined by the system itself) or Unknown (not measured).\n\nPossible enum values:\n - `\"Fault\"` was measured and does not answer.\n - `\"Offline\"` was determined by the system itself to be off.\n - `\"Online\"` answers.\n - `\"Unknown\"` was not measured.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Fault", "Offline", "Online", "Unknown"},
@@ -1857,7 +1857,7 @@ func schema_fieldplane_apis_talos_v1alpha1_DiscoveryStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Machines that answered with the UUID of another, newest first; at most 32. Nothing is created for them.",
+							Description: "Machines that answered with the UUID of another, for which nothing was created, and registered ones that share a serial or a MAC with another; newest first, at most 32.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1981,7 +1981,7 @@ func schema_fieldplane_apis_talos_v1alpha1_IdentityCollision(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "IdentityCollision is a machine that answered with the UUID of another.",
+				Description: "IdentityCollision is a machine whose identity is, in part, that of another.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"address": {
@@ -2001,7 +2001,7 @@ func schema_fieldplane_apis_talos_v1alpha1_IdentityCollision(ref common.Referenc
 					},
 					"machineName": {
 						SchemaProps: spec.SchemaProps{
-							Description: "The machine that holds the UUID.",
+							Description: "The other machine.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -213,7 +213,7 @@ func (s *Server) Check() error {
 			return fmt.Errorf("the store has reached its quota of %d bytes and accepts deletes alone: restart the server, "+
 				"and if that does not make room, restart it with a larger --embedded-etcd-quota-bytes", s.quota)
 		case etcdserverpb.AlarmType_CORRUPT:
-			return errors.New("the store is corrupt: restore a snapshot")
+			return errors.New("the store is corrupt: stop the server and put a backup of its data directory back")
 		}
 	}
 	return nil

@@ -155,7 +155,9 @@ type DiscoveryStatus struct {
 	// +k8s:optional
 	// +listType=atomic
 	Weak []WeakCandidate `json:"weak,omitempty" protobuf:"bytes,7,rep,name=weak"`
-	// Machines that answered with the UUID of another, newest first; at most 32. Nothing is created for them.
+	// Machines that answered with the UUID of another, for which nothing was
+	// created, and registered ones that share a serial or a MAC with another;
+	// newest first, at most 32.
 	// +optional
 	// +k8s:optional
 	// +listType=atomic
@@ -188,14 +190,14 @@ type WeakCandidate struct {
 	SeenAt *metav1.Time `json:"seenAt,omitempty" protobuf:"bytes,6,opt,name=seenAt"`
 }
 
-// IdentityCollision is a machine that answered with the UUID of another.
+// IdentityCollision is a machine whose identity is, in part, that of another.
 type IdentityCollision struct {
 	// Address at which it answered.
 	Address string `json:"address" protobuf:"bytes,1,opt,name=address"`
 	// What was read.
 	// +optional
 	Identity MachineIdentity `json:"identity,omitempty" protobuf:"bytes,2,opt,name=identity"`
-	// The machine that holds the UUID.
+	// The other machine.
 	// +optional
 	// +k8s:optional
 	MachineName string `json:"machineName,omitempty" protobuf:"bytes,3,opt,name=machineName"`

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
@@ -149,7 +150,7 @@ func checkCredentials(credentials api.Credentials, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("--tls-dir: %w", err)
 	}
-	if err := certificate.Leaf.VerifyHostname(api.ServerName(namespace)); err != nil {
+	if err := certificate.Leaf.VerifyHostname(authority.ProbeServerName(namespace)); err != nil {
 		return fmt.Errorf("--tls-dir: %w", err)
 	}
 	return nil

@@ -1,5 +1,5 @@
 // Package machineendpoint keeps the address that configuration is sent to inside the ranges that the cluster declares,
-// except for users who may update talosmachines/endpoint (T-14, ADR 0108).
+// except for users who may update talosmachines/endpoint (T-14).
 package machineendpoint
 
 import (

@@ -9,16 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 )
-
-// ControllersURI is the URI SAN of the controllers' client certificate.
-const ControllersURI = "fieldplane://controllers"
-
-// NamespaceURI is the URI SAN of a namespace's certificates.
-func NamespaceURI(namespace string) string { return "fieldplane://namespace/" + namespace }
-
-// ServerName is the DNS SAN under which a probe of the namespace is verified.
-func ServerName(namespace string) string { return "io-probe." + namespace + ".fieldplane.internal" }
 
 // Credentials returns the certificate to present and the authorities to trust, as they are at this moment.
 type Credentials func() (*tls.Certificate, *x509.CertPool, error)
@@ -42,7 +35,7 @@ func ServerConfig(namespace string, credentials Credentials) *tls.Config {
 				// A resumed session would not be verified against today's authorities.
 				SessionTicketsDisabled: true,
 				VerifyConnection: func(s tls.ConnectionState) error {
-					return acceptPeer(s.PeerCertificates, ControllersURI, NamespaceURI(namespace))
+					return acceptPeer(s.PeerCertificates, authority.ControllersURI, authority.NamespaceURI(namespace))
 				},
 			}, nil
 		},
@@ -59,7 +52,7 @@ func ClientConfig(namespace string, credentials Credentials) (*tls.Config, error
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{*certificate},
 		RootCAs:      roots,
-		ServerName:   ServerName(namespace),
+		ServerName:   authority.ProbeServerName(namespace),
 		NextProtos:   []string{"http/1.1"},
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/probetest"
 )
@@ -69,12 +70,12 @@ func TestOnlyControllersAndTheOwnNamespaceAreLetIn(t *testing.T) {
 			return api.ClientConfig("site-a", ca.Credentials(t, ca.Namespace(t, "site-a-2")))
 		}, false},
 		{"a certificate of another authority", func() (*tls.Config, error) {
-			theirs := stranger.Issue(t, "", api.ControllersURI, time.Hour)
+			theirs := stranger.Issue(t, "", authority.ControllersURI, time.Hour)
 			c, err := api.ClientConfig("site-a", ca.Credentials(t, theirs))
 			return c, err
 		}, false},
 		{"an expired certificate", func() (*tls.Config, error) {
-			return api.ClientConfig("site-a", ca.Credentials(t, ca.Issue(t, "", api.ControllersURI, -time.Minute)))
+			return api.ClientConfig("site-a", ca.Credentials(t, ca.Issue(t, "", authority.ControllersURI, -time.Minute)))
 		}, false},
 		{"no certificate", func() (*tls.Config, error) {
 			c, err := api.ClientConfig("site-a", ca.Controllers(t))

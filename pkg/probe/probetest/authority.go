@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
@@ -89,13 +90,13 @@ func (a *Authority) Issue(t testing.TB, dnsName, uri string, lifetime time.Durat
 // Namespace issues what the Secret fieldplane-tls of a namespace holds.
 func (a *Authority) Namespace(t testing.TB, namespace string) Pair {
 	t.Helper()
-	return a.Issue(t, api.ServerName(namespace), api.NamespaceURI(namespace), time.Hour)
+	return a.Issue(t, authority.ProbeServerName(namespace), authority.NamespaceURI(namespace), time.Hour)
 }
 
 // Controllers are the credentials of the controllers.
 func (a *Authority) Controllers(t testing.TB) api.Credentials {
 	t.Helper()
-	return a.Credentials(t, a.Issue(t, "", api.ControllersURI, time.Hour))
+	return a.Credentials(t, a.Issue(t, "", authority.ControllersURI, time.Hour))
 }
 
 // Credentials are those of a pair, trusting this authority.

@@ -25,7 +25,9 @@ type DiscoveryStatusApplyConfiguration struct {
 	Registered *int32 `json:"registered,omitempty"`
 	// Machines without a full identity, newest first; at most 32. Nothing is created for them.
 	Weak []WeakCandidateApplyConfiguration `json:"weak,omitempty"`
-	// Machines that answered with the UUID of another, newest first; at most 32. Nothing is created for them.
+	// Machines that answered with the UUID of another, for which nothing was
+	// created, and registered ones that share a serial or a MAC with another;
+	// newest first, at most 32.
 	Collisions []IdentityCollisionApplyConfiguration `json:"collisions,omitempty"`
 }
 

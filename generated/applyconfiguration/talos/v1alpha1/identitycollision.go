@@ -9,13 +9,13 @@ import (
 // IdentityCollisionApplyConfiguration represents a declarative configuration of the IdentityCollision type for use
 // with apply.
 //
-// IdentityCollision is a machine that answered with the UUID of another.
+// IdentityCollision is a machine whose identity is, in part, that of another.
 type IdentityCollisionApplyConfiguration struct {
 	// Address at which it answered.
 	Address *string `json:"address,omitempty"`
 	// What was read.
 	Identity *MachineIdentityApplyConfiguration `json:"identity,omitempty"`
-	// The machine that holds the UUID.
+	// The other machine.
 	MachineName *string `json:"machineName,omitempty"`
 	// What differs, and whether it looks like changed hardware or another machine.
 	Message *string `json:"message,omitempty"`

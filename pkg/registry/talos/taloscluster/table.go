@@ -26,7 +26,7 @@ func newTable(clock clock.PassiveClock) table {
 		{Name: "Weak", Description: "Machines without a full identity.", Wide: true, Cell: func(c *talos.TalosCluster) any {
 			return findings(c, func(d *talos.DiscoveryStatus) int { return len(d.Weak) })
 		}},
-		{Name: "Collisions", Description: "Machines with the UUID of another.", Wide: true, Cell: func(c *talos.TalosCluster) any {
+		{Name: "Collisions", Description: "Machines whose identity is, in part, that of another.", Wide: true, Cell: func(c *talos.TalosCluster) any {
 			return findings(c, func(d *talos.DiscoveryStatus) int { return len(d.Collisions) })
 		}},
 		{Name: "Paused", Description: "Whether everything is stopped.", Wide: true, Cell: func(c *talos.TalosCluster) any { return strconv.FormatBool(c.Spec.Paused) }},

@@ -3,12 +3,13 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 )
 
@@ -37,15 +38,17 @@ func newElection(client kubernetes.Interface, namespace, identity string) (*elec
 
 // run calls lead whenever this replica holds the Lease, with a context that
 // ends when it is lost, until ctx ends. The Lease is released only after lead
-// has returned, so that two never lead.
+// has returned, so that two never lead; a Lease that is lost is left to expire,
+// which gives lead the time between renewDeadline and leaseDuration to return.
 func (e *election) run(ctx context.Context, lead func(context.Context)) {
-	// The elector must outlive ctx: it releases the Lease as soon as its own context ends.
+	// The elector must outlive ctx: while lead returns, it goes on renewing.
 	electing, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
-	var leading sync.Mutex
+	// leading holds whoever leads, or waits until nobody does.
+	leading := make(chan struct{}, 1)
 	stopped := context.AfterFunc(ctx, func() {
-		leading.Lock()
-		defer leading.Unlock()
+		leading <- struct{}{}
+		defer func() { <-leading }()
 		release()
 	})
 	defer stopped()
@@ -53,11 +56,12 @@ func (e *election) run(ctx context.Context, lead func(context.Context)) {
 	for electing.Err() == nil {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: e.lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-			ReleaseOnCancel: true, Name: LeaseName,
+			// It would release a Lease that it failed to renew before it even tells lead to stop.
+			ReleaseOnCancel: false, Name: LeaseName,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(term context.Context) {
-					leading.Lock()
-					defer leading.Unlock()
+					leading <- struct{}{}
+					defer func() { <-leading }()
 					term, end := context.WithCancel(term)
 					defer end()
 					defer context.AfterFunc(ctx, end)()
@@ -77,6 +81,27 @@ func (e *election) run(ctx context.Context, lead func(context.Context)) {
 		elector.Run(electing)
 	}
 	// A term that has begun may still be ending.
-	leading.Lock()
-	defer leading.Unlock()
+	leading <- struct{}{}
+	e.release(context.WithoutCancel(ctx))
+}
+
+// release gives the Lease up, if this replica holds it, so that the next leader
+// need not wait until it expires.
+func (e *election) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, retryPeriod)
+	defer cancel()
+	// The last renewal may still arrive between what is read here and what is written.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		record, _, err := e.lock.Get(ctx)
+		if err != nil || record.HolderIdentity != e.lock.Identity() {
+			return err
+		}
+		now := metav1.Now()
+		return e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, AcquireTime: now, RenewTime: now,
+		})
+	})
+	if err != nil {
+		klog.ErrorS(err, "Cannot release the Lease; it expires by itself", "after", leaseDuration)
+	}
 }

@@ -24,9 +24,9 @@ const (
 	// rounds is how often the two sides take turns, so that what else the machine does meets both.
 	rounds = 4
 	// smallObjects is how many of the kinds other than IOModule are written.
-	smallObjects = 1000
-	gets         = 3000
-	statusWrites = 2000
+	smallObjects = 800
+	gets         = 2000
+	statusWrites = 1200
 	// lists is how often each client lists; the median counts.
 	lists = 5
 )
@@ -177,7 +177,8 @@ func BenchmarkControllers(b *testing.B) {
 // absent, so that no probe runs for them; the server writes a status for each, which is part of what a creation costs
 // here, and the twin's modules are given the same one afterwards, so that both lists carry the same.
 func BenchmarkIOModules(b *testing.B) {
-	site, n := namespace(b), objects(b)
+	// Nobody waits until the namespace is gone: this is the last benchmark, and its objects are many.
+	site, n := env.Namespace(b), objects(b)
 	ours, twin := sides(b, site)
 	nameOf := func(i int) string { return fmt.Sprintf("module-%05d", i) }
 	o, t := alternate(b, n, ours, twin, func(ctx context.Context, s side, i int) error {

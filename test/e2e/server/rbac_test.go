@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/test/installation"
 )
@@ -76,6 +77,8 @@ func bindsAccount(subjects []rbacv1.Subject) bool {
 
 // Req: A-10, A-11. Each right that a start needs is taken away alone.
 func TestWithoutARightThatAStartNeedsTheServerIsNotReadyAndSaysWhatItLacks(t *testing.T) {
+	running(t)
+	stopped(t)
 	for _, right := range []authorizationv1.ResourceAttributes{
 		{Verb: "list", Resource: "namespaces"},
 		{Verb: "list", Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"},
@@ -89,8 +92,6 @@ func TestWithoutARightThatAStartNeedsTheServerIsNotReadyAndSaysWhatItLacks(t *te
 		{Verb: "list", Resource: "nodes"},
 	} {
 		t.Run("without "+right.Verb+" on "+right.Resource, func(t *testing.T) {
-			running(t)
-			stopped(t)
 			takeAway(t, right)
 			server := startServer(t, freePort(t), "--data-dir="+filepath.Join(t.TempDir(), "store"))
 			client := probeClient(t)
@@ -118,12 +119,16 @@ func TestWithoutARightThatAStartNeedsTheServerIsNotReadyAndSaysWhatItLacks(t *te
 
 // Req: A-10, A-09
 func TestWithoutARightToItsSecretOrToTheHostsReviewsTheServerSaysSo(t *testing.T) {
+	running(t)
+	stopped(t)
 	for _, tc := range []struct {
 		name  string
 		right authorizationv1.ResourceAttributes
 		// spoil makes the start need the right.
 		spoil func(t *testing.T)
-		want  string
+		// use does what is refused without the right, if the start is not.
+		use  func(t *testing.T, server *process)
+		want string
 	}{
 		{
 			name:  "to read its certificate",
@@ -145,20 +150,39 @@ func TestWithoutARightToItsSecretOrToTheHostsReviewsTheServerSaysSo(t *testing.T
 			spoil: func(*testing.T) {},
 			want:  `cannot get resource "configmaps" in API group "" in the namespace "kube-system"`,
 		},
+		{
+			name:  "to ask what a user may do",
+			right: authorizationv1.ResourceAttributes{Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+			spoil: func(*testing.T) {},
+			use: func(t *testing.T, server *process) {
+				server.waitReady(t)
+				config := directConfig(t, server.address)
+				user, err := env.Cluster.UserConfig("operator")
+				must(t, err)
+				config.CertData, config.KeyData = user.CertData, user.KeyData
+				client, err := versioned.NewForConfig(config)
+				must(t, err)
+				if _, err := client.PhysicalV1alpha1().Units("default").List(t.Context(), metav1.ListOptions{}); err == nil {
+					t.Error("a user is served whose rights are not known")
+				}
+			},
+			want: `cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io"`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			running(t)
-			stopped(t)
 			takeAway(t, tc.right)
 			tc.spoil(t)
 			server := startServer(t, freePort(t), "--data-dir="+filepath.Join(t.TempDir(), "store"))
+			if tc.use != nil {
+				tc.use(t, server)
+			}
 			eventually(t, 20*time.Second, func() error {
 				if log := strings.ReplaceAll(server.log(), `\"`, `"`); !strings.Contains(log, tc.want) {
 					return fmt.Errorf("the log does not say %s", tc.want)
 				}
 				return nil
 			})
-			if strings.Contains(server.log(), "Ready and published") {
+			if tc.use == nil && strings.Contains(server.log(), "Ready and published") {
 				t.Error("the server is ready")
 			}
 		})
@@ -189,15 +213,22 @@ func takeAway(t *testing.T, right authorizationv1.ResourceAttributes) {
 	must(t, err)
 	reader, err := roles.RoleBindings(metav1.NamespaceSystem).Get(t.Context(), installation.ServiceAccount+":extension-apiserver-authentication-reader", metav1.GetOptions{})
 	must(t, err)
+	delegator, err := roles.ClusterRoleBindings().Get(t.Context(), installation.ServiceAccount+":auth-delegator", metav1.GetOptions{})
+	must(t, err)
+	asksHost := right.Group == "authorization.k8s.io"
 	t.Cleanup(func() {
 		ctx := context.Background()
-		clusterRole.ResourceVersion, role.ResourceVersion, reader.ResourceVersion = "", "", ""
+		clusterRole.ResourceVersion, role.ResourceVersion, reader.ResourceVersion, delegator.ResourceVersion = "", "", "", ""
 		_, err := roles.ClusterRoles().Update(ctx, clusterRole, metav1.UpdateOptions{})
 		must(t, err)
 		_, err = roles.Roles(installation.Namespace).Update(ctx, role, metav1.UpdateOptions{})
 		must(t, err)
 		if right.Namespace == metav1.NamespaceSystem {
 			_, err = roles.RoleBindings(metav1.NamespaceSystem).Create(ctx, reader, metav1.CreateOptions{})
+			must(t, err)
+		}
+		if asksHost {
+			_, err = roles.ClusterRoleBindings().Create(ctx, delegator, metav1.CreateOptions{})
 			must(t, err)
 		}
 		waitAllowed(t, right, true)
@@ -216,6 +247,9 @@ func takeAway(t *testing.T, right authorizationv1.ResourceAttributes) {
 	}
 	if right.Namespace == metav1.NamespaceSystem {
 		must(t, roles.RoleBindings(metav1.NamespaceSystem).Delete(t.Context(), reader.Name, metav1.DeleteOptions{}))
+	}
+	if asksHost {
+		must(t, roles.ClusterRoleBindings().Delete(t.Context(), delegator.Name, metav1.DeleteOptions{}))
 	}
 	waitAllowed(t, right, false)
 }

@@ -189,6 +189,20 @@ func (r *recorded) all() []string {
 	return slices.Clone(r.lines)
 }
 
+// are waits until the last line has come, and fails the test if others came before than want says.
+func (r *recorded) are(t *testing.T, want ...string) {
+	t.Helper()
+	harness.Eventually(t, onlineLimit, func() string {
+		if have := r.all(); len(have) == 0 || have[len(have)-1] != want[len(want)-1] {
+			return fmt.Sprintf("seen is %q", have)
+		}
+		return ""
+	})
+	if have := r.all(); !slices.Equal(have, want) {
+		t.Errorf("seen is %q, not %q", have, want)
+	}
+}
+
 // condition is "True Reason" of a condition, "" when there is none of that type.
 func condition(conditions []metav1.Condition, kind string) string {
 	found := meta.FindStatusCondition(conditions, kind)

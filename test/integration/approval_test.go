@@ -510,7 +510,7 @@ func TestAManifestWithoutApprovalAppliedAgainChangesNothing(t *testing.T) {
 }
 
 // Req: T-13 (C4)
-func TestApprovalInAManifestIsKeptWhenItsOnlyManagerLeavesItOut(t *testing.T) {
+func TestApprovalIsKeptWhenItsOnlyManagerOrAReplaceLeavesItOut(t *testing.T) {
 	t.Parallel()
 	m := newMachines(t)
 	name := m.kind.name(1)
@@ -524,6 +524,10 @@ func TestApprovalInAManifestIsKeptWhenItsOnlyManagerLeavesItOut(t *testing.T) {
 		if now := m.read(t, name); !isApproved(now) || now.Spec.Install == nil {
 			t.Errorf("applied with approved %v: %+v", approved, now.Spec)
 		}
+	}
+	env.MustKubectl(t, toJSON(object.Object), "replace", "-f", "-")
+	if now := m.read(t, name); !isApproved(now) || now.Spec.Install == nil {
+		t.Errorf("replaced: %+v", now.Spec)
 	}
 }
 

@@ -18,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	clientrest "k8s.io/client-go/rest"
 )
 
@@ -247,9 +250,30 @@ func TestRBACOfTheHostDecidesWhoReadsAndWritesEveryKind(t *testing.T) {
 		user := "reader." + namespace
 		grant(t, namespace, user, rule("get,list,watch", k.resource))
 		create(t, k, k.object(namespace, k.name(1)))
-		env.MustKubectl(t, "", "get", k.full(), "-n", namespace, "--as="+user)
-		kubectlFails(t, "", []string{"get", k.full(), "-n", elsewhere, "--as=" + user}, "Forbidden", user)
-		kubectlFails(t, "", []string{"delete", k.full(), k.name(1), "-n", namespace, "--as=" + user}, "Forbidden", user)
-		kubectlFails(t, "", []string{"get", k.full(), "-A", "--as=" + user}, "Forbidden", user)
+		config, err := env.Cluster.UserConfig(user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := client.Resource(k.gvr())
+		if list, err := reads.Namespace(namespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+			t.Errorf("list: %v", err)
+		}
+		_, elsewhereErr := reads.Namespace(elsewhere).List(t.Context(), metav1.ListOptions{})
+		_, everywhereErr := reads.List(t.Context(), metav1.ListOptions{})
+		_, created := reads.Namespace(namespace).Create(t.Context(), k.object(namespace, k.name(2)), metav1.CreateOptions{})
+		_, patched := reads.Namespace(namespace).Patch(t.Context(), k.name(1), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+		_, status := reads.Namespace(namespace).Patch(t.Context(), k.name(1), types.MergePatchType, []byte(`{}`), metav1.PatchOptions{}, "status")
+		deleted := reads.Namespace(namespace).Delete(t.Context(), k.name(1), metav1.DeleteOptions{})
+		for what, err := range map[string]error{
+			"list elsewhere": elsewhereErr, "list everywhere": everywhereErr, "create": created, "patch": patched, "patch of status": status, "delete": deleted,
+		} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), user) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	})
 }

@@ -26,8 +26,11 @@ func NewComponentGlobals() (compatibility.ComponentGlobalsRegistry, error) {
 	// The aggregator multiplexes every user over one HTTP/2 connection. Cutting
 	// it for one anonymous request cuts everybody's watches.
 	gates := utilfeature.DefaultMutableFeatureGate
-	if err := gates.OverrideDefault(genericfeatures.UnauthenticatedHTTP2DOSMitigation, false); err != nil {
-		return nil, fmt.Errorf("feature gates: %w", err)
+	// The gates are the process's, and accept no other default once they were made into flags.
+	if gates.Enabled(genericfeatures.UnauthenticatedHTTP2DOSMitigation) {
+		if err := gates.OverrideDefault(genericfeatures.UnauthenticatedHTTP2DOSMitigation, false); err != nil {
+			return nil, fmt.Errorf("feature gates: %w", err)
+		}
 	}
 	if err := registry.Register(compatibility.DefaultKubeComponent,
 		compatibility.NewEffectiveVersionFromString(kube.String(), "", ""), gates); err != nil {

@@ -139,6 +139,21 @@ func (o *Options) Validate() error {
 	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
 		errs = append(errs, fmt.Errorf("--namespace %q is not a namespace's name: %v", o.Namespace, problems))
 	}
+	for _, name := range []struct{ flag, value, what string }{
+		{"--service-name", o.ServiceName, "the Service through which the host cluster reaches the server"},
+		{"--service-account", o.ServiceAccount, "the server's ServiceAccount"},
+	} {
+		if problems := validation.IsDNS1123Subdomain(name.value); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("%s %q must name %s: %v", name.flag, name.value, name.what, problems))
+		}
+	}
+	if o.ProbeImage == "" {
+		errs = append(errs, fmt.Errorf("--io-probe-image must name the image of the io-probe pods"))
+	}
+	// Nobody can be elected without a name, and the server would run without its controllers.
+	if !o.EmbeddedEtcd() && o.Identity == "" {
+		errs = append(errs, fmt.Errorf("--leader-election-identity (or POD_NAME) must name this replica"))
+	}
 	if !slices.Contains([]string{apiserver.StorageMediaType, "application/json"}, o.Recommended.Etcd.DefaultStorageMediaType) {
 		errs = append(errs, fmt.Errorf("--storage-media-type %q must be %s or application/json", o.Recommended.Etcd.DefaultStorageMediaType, apiserver.StorageMediaType))
 	}

@@ -13,7 +13,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	client "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/test/installation"
 )
 
 const fingerprint = "MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTI="
@@ -584,6 +586,34 @@ func TestAMachineThatIsBeingDeletedIsNotApproved(t *testing.T) {
 		}
 	}
 	setFinalizers(t, m.kind, m.namespace, machine.Name)
+}
+
+// Req: T-13, T-03
+func TestTheServerItselfNeverApproves(t *testing.T) {
+	t.Parallel()
+	m := newMachines(t)
+	machine := m.pending(t)
+	server := "system:serviceaccount:" + installation.Namespace + ":" + installation.ServiceAccount
+	// Whatever somebody grants it.
+	grant(t, m.namespace, server, rule("update,patch", "talosmachines,talosmachines/approval"))
+	grant(t, m.namespace, server, rule("approve", "talosmachines/approval"))
+	config, err := env.Cluster.ServiceAccountConfig(t.Context(), installation.Namespace, installation.ServiceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := versioned.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subresource := range [][]string{nil, {"approval"}} {
+		_, err := own.TalosV1alpha1().TalosMachines(m.namespace).Patch(t.Context(), machine.Name, types.MergePatchType, []byte(approval), metav1.PatchOptions{}, subresource...)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "never approves") {
+			t.Errorf("approved %v: %v", subresource, err)
+		}
+	}
+	if isApproved(m.read(t, machine.Name)) {
+		t.Error("it is approved")
+	}
 }
 
 // Req: T-13 (C5)

@@ -458,6 +458,17 @@ func TestAWatchFromAVersionMissesNothing(t *testing.T) {
 func TestDiscoveryTellsTheVerbsAndSubresourcesOfEveryKind(t *testing.T) {
 	t.Parallel()
 	host := env.Host().Discovery()
+	// Asked for all at once, clients get the aggregated form; asked for one version, the older one. They must agree.
+	_, aggregated, err := host.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := map[string]string{}
+	for _, list := range aggregated {
+		for _, resource := range list.APIResources {
+			together[list.GroupVersion+"/"+resource.Name] = toJSON([]any{resource.Verbs, resource.ShortNames, resource.Categories, resource.Kind, resource.Namespaced})
+		}
+	}
 	for _, k := range kinds() {
 		list, err := host.ServerResourcesForGroupVersion(k.gv.String())
 		if err != nil {
@@ -466,6 +477,10 @@ func TestDiscoveryTellsTheVerbsAndSubresourcesOfEveryKind(t *testing.T) {
 		verbs := map[string]string{}
 		for _, resource := range list.APIResources {
 			verbs[resource.Name] = fmt.Sprint(resource.Verbs)
+			alone := toJSON([]any{resource.Verbs, resource.ShortNames, resource.Categories, resource.Kind, resource.Namespaced})
+			if have := together[k.gv.String()+"/"+resource.Name]; have != alone {
+				t.Errorf("%s is %s in the aggregated discovery, and %s in the other", resource.Name, have, alone)
+			}
 			if resource.Name == k.resource && (resource.Kind != k.kind || resource.SingularName != strings.ToLower(k.kind) ||
 				fmt.Sprint(resource.ShortNames) != "["+k.shortName+"]" || fmt.Sprint(resource.Categories) != "[fieldplane]" ||
 				!resource.Namespaced || resource.StorageVersionHash == "") {

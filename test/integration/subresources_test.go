@@ -311,7 +311,7 @@ func managed(t testing.TB, object *unstructured.Unstructured, subresource string
 			t.Errorf("an entry says subresource %q, not %q", entry.Subresource, subresource)
 		}
 		var tops map[string]map[string]any
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &tops); err != nil {
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &tops); err != nil {
 			t.Fatal(err)
 		}
 		for top, members := range tops {

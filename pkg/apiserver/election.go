@@ -17,10 +17,12 @@ import (
 const LeaseName = "fieldplane-apiserver"
 
 // A leader that dies is replaced within lease and retry, which leaves room
-// within the 20 s that a fault may take to a HOLD through its loss (P-16).
+// within the 20 s that a fault may take to a HOLD through its loss (P-16). One
+// that cannot renew notices at most retry and deadline after it last could, and
+// has what is left of the lease, 3 s, to stop.
 const (
 	leaseDuration = 10 * time.Second
-	renewDeadline = 7 * time.Second
+	renewDeadline = 5 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
@@ -39,7 +41,7 @@ func newElection(client kubernetes.Interface, namespace, identity string) (*elec
 // run calls lead whenever this replica holds the Lease, with a context that
 // ends when it is lost, until ctx ends. The Lease is released only after lead
 // has returned, so that two never lead; a Lease that is lost is left to expire,
-// which gives lead the time between renewDeadline and leaseDuration to return.
+// which leaves lead time to return.
 func (e *election) run(ctx context.Context, lead func(context.Context)) {
 	// The elector must outlive ctx: while lead returns, it goes on renewing.
 	electing, release := context.WithCancel(context.WithoutCancel(ctx))

@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -58,7 +59,9 @@ func New(o Options) *Probe {
 }
 
 // Apply makes c the config in force. Modules whose entry is the same are not touched; a module whose entry changed
-// gets its new device before it loses the old one, so that the two share the connection if the endpoint is the same.
+// gets its new device before it loses the old one, so that the two share the connection if the endpoint is the same. A
+// verdict on a device stays as long as the entry names that device: an edit of its channels neither clears a fault nor
+// makes a device that answers Unknown.
 func (p *Probe) Apply(c *Config) {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -140,9 +143,19 @@ func (p *Probe) applyModule(m Module) {
 		},
 	}
 	s.generation.Store(m.Generation)
+	s.state = unmeasured(m, p.options.Clock.Now())
+	if old != nil && sameDevice(old.module, m) {
+		s.inherit(old)
+	}
 	p.started++
 	p.supervisors[m.Name] = s
 	s.start()
+}
+
+// sameDevice tells whether two entries of a module name the same device, so that what is known of it stays true.
+func sameDevice(a, b Module) bool {
+	return a.UID == b.UID && a.Spec.Protocol == b.Spec.Protocol && reflect.DeepEqual(a.Spec.Modbus, b.Spec.Modbus) &&
+		reflect.DeepEqual(a.Spec.OPCUA, b.Spec.OPCUA) && reflect.DeepEqual(a.Spec.Ethernetip, b.Spec.Ethernetip)
 }
 
 // report tells of a module that cannot be supervised: it is not found, and the reason says why (P-07: Unknown).

@@ -432,6 +432,58 @@ func TestApplyTouchesOnlyWhatChanged(t *testing.T) {
 	})
 }
 
+// Req: P-06, P-11, P-16 (a fault is one episode, whatever is edited meanwhile)
+func TestAnEditThatNamesTheSameDeviceKeepsTheVerdict(t *testing.T) {
+	const edit = `{"name":"a","uid":%q,"generation":%d,"spec":{"protocol":"modbus","modbus":{"endpoint":"tcp://a","unitID":%d},` +
+		`"channels":[{"name":"c","address":"holding:%d"}],"probe":{"failureThreshold":%d}}}`
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.apply(t, fmt.Sprintf(edit, "uid-1", 1, 1, 0, 3))
+		s.until(t, "a", "online", online)
+		time.Sleep(2 * time.Second)
+		before := s.state(t, "a")
+
+		s.apply(t, fmt.Sprintf(edit, "uid-1", 2, 1, 7, 2))
+		if m := s.state(t, "a"); !online(m) || m.Generation != 2 || !m.Since.Equal(before.Since) || !m.MeasuredAt.Equal(before.MeasuredAt) {
+			t.Errorf("a device that answers, after an edit of its channels: %+v", m)
+		}
+		s.device("tcp://a").set(refuses)
+		// Two failures, by the new threshold.
+		if took := s.until(t, "a", "fault", fault); took > 2500*time.Millisecond {
+			t.Errorf("fault after %s, by a threshold of 2", took)
+		}
+		before = s.state(t, "a")
+		s.apply(t, fmt.Sprintf(edit, "uid-1", 3, 1, 8, 2))
+		if m := s.state(t, "a"); !fault(m) || m.Generation != 3 || m.Episode == "" || m.Episode != before.Episode || m.Reason != before.Reason {
+			t.Errorf("a device in Fault, after an edit of its channels: %+v", m)
+		}
+		// However often it is edited, it does not look as if nobody measured it.
+		s.device("tcp://a").set(silent)
+		for i := range 200 {
+			s.apply(t, fmt.Sprintf(edit, "uid-1", 4+i, 1, i, 2))
+			for range 30 {
+				time.Sleep(137 * time.Millisecond)
+				if m := s.state(t, "a"); !fault(m) || m.Stale || m.Episode != before.Episode {
+					t.Fatalf("a device in Fault, after edit %d: %+v", i, m)
+				}
+			}
+		}
+		s.device("tcp://a").set(answers)
+		s.until(t, "a", "online", online)
+
+		// Another unit is another device, and so is another object of the same name.
+		s.apply(t, fmt.Sprintf(edit, "uid-1", 999, 2, 8, 2))
+		if m := s.state(t, "a"); m.Found || m.Identity != nil {
+			t.Errorf("another unit behind the same endpoint: %+v", m)
+		}
+		s.until(t, "a", "online", online)
+		s.apply(t, fmt.Sprintf(edit, "uid-2", 1, 2, 8, 2))
+		if m := s.state(t, "a"); m.Found || m.UID != "uid-2" {
+			t.Errorf("another object of the same name: %+v", m)
+		}
+	})
+}
+
 // Req: P-11 (one bad entry stops no other)
 func TestABrokenEntryIsReportedAndStopsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

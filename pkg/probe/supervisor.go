@@ -57,16 +57,23 @@ type supervisor struct {
 	done   chan struct{}
 }
 
-// start begins to measure; stop ends it.
+// start begins to measure from the state as it is; stop ends it.
 func (s *supervisor) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.done = cancel, make(chan struct{})
-	s.state = unmeasured(s.module, s.clock.Now())
 	s.publish()
 	go func() {
 		defer close(s.done)
 		s.run(ctx)
 	}()
+}
+
+// inherit takes over what an ended supervisor of the same device knew of it.
+func (s *supervisor) inherit(old *supervisor) {
+	thresholds := s.debounce
+	s.debounce = old.debounce
+	s.debounce.failureThreshold, s.debounce.successThreshold = thresholds.failureThreshold, thresholds.successThreshold
+	s.state, s.failedLast, s.identifying = old.state, old.failedLast, old.identifying
 }
 
 // publish tells the state as it is.
@@ -95,7 +102,12 @@ func unmeasured(m Module, now time.Time) api.ModuleState {
 
 func (s *supervisor) run(ctx context.Context) {
 	// The jitter spreads the checks of all modules over the period, for good.
-	wait := time.Duration(s.rand.Int64N(int64(s.interval())))
+	spread := s.interval()
+	if s.debounce.verdict != undetermined {
+		// What was inherited may be two periods old already, and must not grow older than three.
+		spread = max(1, s.module.Spec.Probe.Period.Duration/2)
+	}
+	wait := time.Duration(s.rand.Int64N(int64(spread)))
 	for {
 		timer := s.clock.NewTimer(wait)
 		select {

@@ -81,6 +81,11 @@ func render(in Input) ([]byte, error) {
 
 	protected := protect(provider)
 
+	choices, err := approvedIn(provider, own)
+	if err != nil {
+		return nil, err
+	}
+
 	for _, patches := range []struct {
 		owner string
 		list  []string
@@ -99,6 +104,15 @@ func render(in Input) ([]byte, error) {
 
 			if field := protected.changed(provider); field != "" {
 				return nil, fmt.Errorf("%s: must not change %s, which %s decides", name, field, decidedBy(field))
+			}
+
+			path, member, err := choices.changed(provider)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+
+			if path != "" {
+				return nil, fmt.Errorf("%s: must not change %s, which the machine's %s decides", name, path, member)
 			}
 		}
 	}

@@ -276,6 +276,65 @@ func TestWhatCannotBeRenderedSaysWhy(t *testing.T) {
 	}
 }
 
+// Req: T-13
+func TestNoPatchOverridesWhatTheApprovalDecided(t *testing.T) {
+	bundle := newBundle(t)
+
+	for _, tc := range []struct {
+		name, talos, patch string
+		// want is "" where a patch only adds what the approval leaves open.
+		want string
+	}{
+		{"wipes the disk", "v1.13", "machine: {install: {wipe: true}}", "machine.install.wipe, which the machine's spec.install decides"},
+		{"moves a label", "v1.13", "machine: {nodeLabels: {line: other}}", "machine.nodeLabels.line, which the machine's spec.nodeLabels decides"},
+		{"takes the labels away", "v1.13", "machine: {nodeLabels: {$patch: delete}}", "machine.nodeLabels, which"},
+		{"changes a taint", "v1.13", "machine: {nodeTaints: {plant: 'other:NoSchedule'}}", "machine.nodeTaints.plant, which the machine's spec.nodeTaints decides"},
+		{"names the host", "v1.13", "apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: other", "HostnameConfig.hostname, which the machine's spec.network decides"},
+		{"takes the host name away", "v1.13", "apiVersion: v1alpha1\nkind: HostnameConfig\n$patch: delete", "HostnameConfig, which"},
+		{"adds an address to a link", "v1.13", "apiVersion: v1alpha1\nkind: LinkConfig\nname: fieldplane0\naddresses: [{address: 203.0.113.9/24}]", "LinkConfig/fieldplane0.addresses, which"},
+		{"gives a link another card", "v1.13", "apiVersion: v1alpha1\nkind: LinkAliasConfig\nname: fieldplane0\nselector: {match: 'true'}", "LinkAliasConfig/fieldplane0.selector.match, which"},
+		{"widens a volume's disk", "v1.13", "apiVersion: v1alpha1\nkind: UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: 'true'}}", "UserVolumeConfig/data.provisioning.diskSelector.match, which the machine's spec.diskRoles decides"},
+		{"takes a volume away", "v1.13", "apiVersion: v1alpha1\nkind: UserVolumeConfig\nname: data\n$patch: delete", "UserVolumeConfig/data, which"},
+		{"names the host in older Talos", "v1.10", "machine: {network: {hostname: other}}", "machine.network.hostname, which the machine's spec.network decides"},
+
+		{"says the same", "v1.13", "machine: {nodeLabels: {line: mixing}}", ""},
+		{"adds labels", "v1.13", "machine: {nodeLabels: {floor: '2'}}", ""},
+		{"adds a volume", "v1.13", "apiVersion: v1alpha1\nkind: UserVolumeConfig\nname: more\nprovisioning: {maxSize: 1GiB, diskSelector: {match: 'disk.rotational'}}", ""},
+		{"adds resolvers", "v1.13", "apiVersion: v1alpha1\nkind: ResolverConfig\nnameservers: [{address: 192.0.2.53}]", ""},
+		{"says which installer", "v1.13", "machine: {install: {image: 'ghcr.io/siderolabs/installer:v1.13.9'}}", ""},
+	} {
+		for _, owner := range []string{"cluster", "machine"} {
+			t.Run(owner+" "+tc.name, func(t *testing.T) {
+				_, err := Render(newInput(bundle, func(c *v1alpha1.TalosClusterSpec, m *v1alpha1.TalosMachineSpec) {
+					c.TalosVersion = tc.talos
+					if tc.talos == "v1.10" {
+						c.KubernetesVersion = "v1.33.0"
+					}
+
+					m.NodeLabels = map[string]string{"line": "mixing"}
+					m.NodeTaints = []v1alpha1.NodeTaint{{Key: "plant", Value: "mixing", Effect: "NoSchedule"}}
+					m.Network = &v1alpha1.MachineNetwork{Hostname: "mixer-1", Links: []v1alpha1.MachineLinkConfig{{
+						PermanentMAC: "b4:45:06:aa:00:01", Addresses: []string{"192.0.2.10/24"}, Gateway: "192.0.2.1",
+					}}}
+					m.DiskRoles = []v1alpha1.DiskRole{{Role: "data", MinSize: "10GiB", DiskSelector: v1alpha1.DiskSelector{Type: "ssd"}}}
+
+					patches := map[string]*[]string{"cluster": &c.ConfigPatches, "machine": &m.ConfigPatches}
+					*patches[owner] = []string{tc.patch}
+				}))
+
+				switch {
+				case tc.want == "" && err != nil:
+					t.Errorf("refused: %v", err)
+				case tc.want != "" && err == nil:
+					t.Error("rendered")
+				case tc.want != "" && !strings.Contains(err.Error(), owner+" spec.configPatches[0]: must not change "+tc.want):
+					t.Errorf("have %q, want %q in it", err, tc.want)
+				}
+			})
+		}
+	}
+}
+
 // Req: T-13, T-15
 func TestTheApprovalsChoicesAreRendered(t *testing.T) {
 	bundle := newBundle(t)

@@ -345,6 +345,37 @@ func TestWhatEveryStrategyRefuses(t *testing.T) {
 }
 
 // Req
+// Req: A-04
+func TestAnObjectWithThousandsOfErrorsIsToldAFew(t *testing.T) {
+	each(t, func(t *testing.T, _ *runtime.Scheme, k kind) {
+		for subresource, strategy := range k.strategies() {
+			declarative := strategy.(rest.DeclarativeValidationStrategy)
+			validate := func(n int) field.ErrorList {
+				errs := field.ErrorList{}
+				for i := range n {
+					errs = append(errs, field.Invalid(field.NewPath("spec", "list").Index(i), i, "must be otherwise"))
+				}
+				obj := named(k.main.New().(object.Object))
+				ctx := request(k, "update", subresource)
+				return declarative.ValidateDeclaratively(ctx, obj, obj, errs, operation.Update, declarative.DeclarativeValidationConfig(ctx, obj, obj))
+			}
+
+			// The generated rules find errors of their own in an empty object.
+			own := len(validate(0))
+			if few := validate(10); len(few) != 10+own {
+				t.Errorf("/%s: %d of %d errors are told", subresource, len(few), 10+own)
+			}
+			many := validate(100_000)
+			if len(many) != 65 {
+				t.Fatalf("/%s: %d errors are told", subresource, len(many))
+			}
+			if rest := many[64].Error(); !strings.HasSuffix(rest, fmt.Sprintf("and %d more errors", 100_000-64+own)) {
+				t.Errorf("/%s: the last one is %q", subresource, rest)
+			}
+		}
+	})
+}
+
 func TestEveryKindIsServedWithAStatusUnderItsNames(t *testing.T) {
 	short := map[string]string{}
 	each(t, func(t *testing.T, _ *runtime.Scheme, k kind) {

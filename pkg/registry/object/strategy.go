@@ -5,10 +5,13 @@ package object
 
 import (
 	"context"
+	"fmt"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -25,6 +28,26 @@ type Strategy struct {
 // NewStrategy returns the shared part of a strategy for kinds of the scheme.
 func NewStrategy(scheme *runtime.Scheme) Strategy {
 	return Strategy{rest.DeclarativeValidation{Scheme: scheme}, names.SimpleNameGenerator}
+}
+
+// maxErrors is how many errors of one object are told. A list of many thousand is of no use to anybody, and the library
+// compares and joins them in a time that grows with their square: one request would hold a core for minutes.
+const maxErrors = 64
+
+// ValidateDeclaratively applies the generated rules beside the strategy's own, and tells at most maxErrors errors of
+// both.
+func (s Strategy) ValidateDeclaratively(ctx context.Context, obj, old runtime.Object, errs field.ErrorList, op operation.Type, config rest.DeclarativeValidationConfig) field.ErrorList {
+	shown := errs[:min(len(errs), maxErrors)]
+	all := s.DeclarativeValidation.ValidateDeclaratively(ctx, obj, old, shown, op, config)
+	omitted := len(errs) - len(shown) + max(0, len(all)-maxErrors)
+	if omitted == 0 {
+		return all
+	}
+	all = all[:min(len(all), maxErrors)]
+	return append(all, &field.Error{
+		Type: field.ErrorTypeTooMany, Field: all[len(all)-1].Field, BadValue: field.OmitValueType{},
+		Detail: fmt.Sprintf("and %d more errors", omitted),
+	})
 }
 
 // NamespaceScoped says that all our kinds are namespaced.

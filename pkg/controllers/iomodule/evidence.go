@@ -10,6 +10,7 @@ package iomodule
 import (
 	"regexp"
 	"strings"
+	"unicode"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
@@ -120,10 +121,35 @@ var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-
 // probeMessage keeps a message within what a status should carry.
 func probeMessage(entry *api.ModuleState) string {
 	const limit = 1024
-	if len(entry.Message) <= limit {
-		return entry.Message
+	message := entry.Message
+	if len(message) > limit {
+		message = message[:limit] + "…"
 	}
-	return strings.ToValidUTF8(entry.Message[:limit], "") + "…"
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, message)
+}
+
+// probeIdentity keeps a nameplate within what a status should carry: printable, and as long as a driver makes it at most.
+func probeIdentity(i *driver.Identity) *v1alpha1.DeviceIdentity {
+	if i == nil {
+		return nil
+	}
+	text := func(raw string) string {
+		const limit = 128
+		kept := 0
+		return strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) || r == unicode.ReplacementChar || kept == limit {
+				return -1
+			}
+			kept++
+			return r
+		}, raw)
+	}
+	return &v1alpha1.DeviceIdentity{Vendor: text(i.Vendor), Product: text(i.Product), Serial: text(i.Serial), Revision: text(i.Revision)}
 }
 
 // health is the probe's NE 107 signal, if it is one.

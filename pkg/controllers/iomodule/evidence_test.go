@@ -3,6 +3,7 @@ package iomodule
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -147,5 +148,23 @@ func TestALongMessageIsCut(t *testing.T) {
 	v := conclude(disconnected, &api.ModuleState{Found: true, Reason: "Timeout", Message: strings.Repeat("ü", 5000)})
 	if len(v.message) > 1100 || !strings.HasSuffix(v.message, "ü…") {
 		t.Errorf("%d bytes, ends with %q", len(v.message), v.message[len(v.message)-5:])
+	}
+}
+
+// Req: P-12 (a probe is in the hands of whoever may edit its namespace)
+func TestWhatAProbeSaysIsBoundedAndPrintable(t *testing.T) {
+	hostile := "\x1b[2J\u202eevil\u0000\xff\n" + strings.Repeat("ä", 1<<20)
+	v := conclude(connected, &api.ModuleState{Found: true, Connected: true, Message: hostile, Reason: hostile, Health: driver.Health(hostile),
+		Identity: &driver.Identity{Vendor: hostile, Product: hostile, Serial: hostile, Revision: hostile}})
+	for name, text := range map[string]string{
+		"message": v.message, "reason": v.reason, "health": string(v.health),
+		"vendor": v.identity.Vendor, "product": v.identity.Product, "serial": v.identity.Serial, "revision": v.identity.Revision,
+	} {
+		if len(text) > 1100 || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\u202e\u0000\n\ufffd") {
+			t.Errorf("the %s of %d bytes begins with %.20q", name, len(text), text)
+		}
+	}
+	if !strings.HasPrefix(v.identity.Vendor, "[2Jevil") || !strings.HasPrefix(v.message, "[2Jevil") {
+		t.Errorf("what is printable is lost: %.20q, %.20q", v.identity.Vendor, v.message)
 	}
 }

@@ -45,9 +45,7 @@ func conclude(e evidence, entry *api.ModuleState) verdict {
 		// A device that does not answer gives no valid output, whatever it said last.
 		v.health = v1alpha1.HealthFailure
 	}
-	if i := entry.Identity; i != nil {
-		v.identity = &v1alpha1.DeviceIdentity{Vendor: i.Vendor, Product: i.Product, Serial: i.Serial, Revision: i.Revision}
-	}
+	v.identity = probeIdentity(entry.Identity)
 	return v
 }
 

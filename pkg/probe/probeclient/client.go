@@ -28,7 +28,8 @@ const (
 	connectTimeout = 5 * time.Second
 	// listTimeout bounds a whole List.
 	listTimeout = 10 * time.Second
-	// maxMessage bounds one message; 5000 modules with long texts need about 4 MiB.
+	// maxMessage bounds one message; 5000 modules with long texts need about 4 MiB. It also bounds what all messages
+	// add up to: the pod is in the hands of whoever may edit the namespace, and this process serves all of them.
 	maxMessage = 16 << 20
 )
 
@@ -164,6 +165,9 @@ func (c *Client) Watch(ctx context.Context, handle func(Update)) error {
 			}
 			timer.Reset(silence)
 			state = next(state, event)
+			if size := sizeOf(state.Modules); size > maxMessage {
+				return fmt.Errorf("the probe's stream: its modules take %d MiB, more than any probe has to say", size>>20)
+			}
 			handle(state)
 		}
 	}
@@ -204,6 +208,19 @@ func readEvents(ctx context.Context, body io.Reader, events chan<- api.Event) er
 		return fmt.Errorf("the probe's stream: %w", err)
 	}
 	return fmt.Errorf("the probe closed the stream: %w", io.EOF)
+}
+
+// sizeOf is about how much memory the states take.
+func sizeOf(modules map[string]api.ModuleState) int {
+	const fixed = 256
+	size := 0
+	for _, m := range modules {
+		size += fixed + len(m.Name) + len(m.UID) + len(m.Reason) + len(m.Message) + len(m.Health) + len(m.Episode)
+		if i := m.Identity; i != nil {
+			size += len(i.Vendor) + len(i.Product) + len(i.Serial) + len(i.Revision)
+		}
+	}
+	return size
 }
 
 // next is the state after an event.

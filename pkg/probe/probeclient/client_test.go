@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,5 +153,36 @@ func TestUpdatesAreTheSumOfTheEvents(t *testing.T) {
 func TestAChangeBeforeAnySnapshotDoesNoHarm(t *testing.T) {
 	if u := next(Update{}, api.Event{Type: api.Change, Modules: []api.ModuleState{module("a", true)}, Removed: []string{"b"}}); len(u.Modules) != 1 {
 		t.Errorf("update %+v", u)
+	}
+}
+
+// Req: P-12 (who edits one namespace's probe takes no memory from the others)
+func TestAProbeThatNeverStopsToNameModulesIsGivenUp(t *testing.T) {
+	text := strings.Repeat("x", 1<<20)
+	for name, endless := range map[string]func(i int) api.ModuleState{
+		"messages": func(i int) api.ModuleState { return api.ModuleState{Name: strconv.Itoa(i), Message: text} },
+		"names":    func(i int) api.ModuleState { return api.ModuleState{Name: text + strconv.Itoa(i)} },
+		"identities": func(i int) api.ModuleState {
+			return api.ModuleState{Name: strconv.Itoa(i), Identity: &driver.Identity{Vendor: text}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, clock.RealClock{}, func(w http.ResponseWriter, r *http.Request) {
+				for i := 0; r.Context().Err() == nil && i < 100; i++ {
+					if json.NewEncoder(w).Encode(api.Event{Type: api.Change, Modules: []api.ModuleState{endless(i)}}) != nil {
+						return
+					}
+				}
+				<-r.Context().Done()
+			})
+			most := 0
+			err := c.Watch(t.Context(), func(u Update) { most = max(most, len(u.Modules)) })
+			if err == nil || !strings.Contains(err.Error(), "more than any probe has to say") {
+				t.Errorf("have error %v", err)
+			}
+			if most != 15 {
+				t.Errorf("%d modules of a MiB each were taken, want 15", most)
+			}
+		})
 	}
 }

@@ -50,8 +50,8 @@ func validateIdentity(machine *talos.TalosMachine, path *field.Path) field.Error
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), machine.Name, fmt.Sprintf("must equal spec.identity.uuid, which is %q", identity.UUID)))
 	}
 
-	if strings.ContainsFunc(identity.Serial, unicode.IsControl) || strings.TrimSpace(identity.Serial) != identity.Serial {
-		errs = append(errs, field.Invalid(path.Child("serial"), identity.Serial, "must not begin or end with blanks or hold control characters"))
+	if strings.ContainsFunc(identity.Serial, invisible) || strings.TrimSpace(identity.Serial) != identity.Serial {
+		errs = append(errs, field.Invalid(path.Child("serial"), identity.Serial, "must not begin or end with blanks, or hold control or other invisible characters"))
 	}
 
 	macs := path.Child("macAddresses")
@@ -67,6 +67,9 @@ func validateIdentity(machine *talos.TalosMachine, path *field.Path) field.Error
 	}
 	return errs
 }
+
+// invisible characters could make one serial look like another, or rearrange on a terminal what stands beside it.
+func invisible(r rune) bool { return !unicode.IsGraphic(r) }
 
 func validateMachineSpec(spec *talos.TalosMachineSpec, path *field.Path) field.ErrorList {
 	errs := validateApproval(spec, path)

@@ -157,10 +157,11 @@ func newDisk(disk *block.Disk) Disk {
 	}
 }
 
-// clean makes a text from the network fit for an object, an event and a terminal.
+// clean makes a text from the network fit for an object, an event and a terminal. What cannot be seen goes, not control
+// characters alone: one that turns the direction of text rearranges what stands beside it.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
 			return -1
 		}
 

@@ -60,8 +60,21 @@ func loadPatch(patch []byte) (configpatcher.StrategicMergePatch, error) {
 	return merge, nil
 }
 
-// checkDocuments refuses what the machinery would take for an empty or a real JSON patch, and fail to apply later.
+const (
+	// maxPatch is room for the manifests of a network plugin, the longest thing that is sensibly put into a patch.
+	maxPatch = 512 << 10
+	// maxKeys bounds one mapping: the machinery compares each of its keys with each, and anybody who may write a
+	// TalosCluster could otherwise hold a core of the server for minutes with one request.
+	maxKeys = 1024
+)
+
+// checkDocuments refuses what the machinery would take for an empty or a real JSON patch, and fail to apply later, and
+// what it would take too long to read.
 func checkDocuments(patch []byte) error {
+	if len(patch) > maxPatch {
+		return fmt.Errorf("must have at most %d KiB, and has %d; several patches may share what is longer", maxPatch>>10, (len(patch)+1023)>>10)
+	}
+
 	decoder := yaml.NewDecoder(bytes.NewReader(bytes.TrimSpace(patch)))
 	empty := true
 
@@ -78,6 +91,10 @@ func checkDocuments(patch []byte) error {
 		}
 
 		for _, root := range document.Content {
+			if keys, line := largestMapping(root); keys > maxKeys {
+				return fmt.Errorf("must have at most %d keys in one mapping, and has %d in the one at line %d", maxKeys, keys, line)
+			}
+
 			switch root.Kind {
 			case yaml.SequenceNode:
 				return errJSONPatch
@@ -94,6 +111,22 @@ func checkDocuments(patch []byte) error {
 	}
 
 	return nil
+}
+
+// largestMapping is how many keys the largest mapping of a document has, and where it begins. Aliases are not followed:
+// what they name is looked at where it stands.
+func largestMapping(node *yaml.Node) (keys, line int) {
+	if node.Kind == yaml.MappingNode {
+		keys, line = len(node.Content)/2, node.Line
+	}
+
+	for _, child := range node.Content {
+		if k, l := largestMapping(child); k > keys {
+			keys, line = k, l
+		}
+	}
+
+	return keys, line
 }
 
 func merge(provider config.Provider, patch []byte) (config.Provider, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
@@ -518,6 +519,42 @@ func TestValidatePatch(t *testing.T) {
 
 			if err != nil && strings.ContainsAny(err.Error(), "\n") {
 				t.Errorf("the error has several lines: %q", err)
+			}
+		})
+	}
+}
+
+// Req: A-04
+func TestAPatchThatTakesLongToReadIsRefusedAtOnce(t *testing.T) {
+	keys := func(n int) string {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "\n    k%d: v", i)
+		}
+
+		return text.String()
+	}
+
+	for name, tc := range map[string]struct{ patch, want string }{
+		"many keys":             {"machine:\n  sysctls:" + keys(30_000), "at most 1024 keys in one mapping, and has 30000 in the one at line 3"},
+		"many keys in a list":   {"machine:\n  kernel:\n    modules: [{name: x}, {name: y,\n" + strings.ReplaceAll(keys(20_000), "v", "v,") + "}]", "at most 1024 keys"},
+		"many keys elsewhere":   {"machine: {sysctls: {a: b}}\n---\napiVersion: v1alpha1\nkind: X\nmore:" + keys(20_000), "at most 1024 keys"},
+		"many keys, one broken": {"machine:\n  sysctls:" + keys(20_000) + "\n---\n}", "at most 1024 keys"},
+		"very long":             {"#" + strings.Repeat("x", 1<<20), "at most 512 KiB, and has 1025"},
+		"a thousand keys":       {"machine:\n  sysctls:" + keys(1000), ""},
+		"a long text":           {"machine: {files: [{op: create, path: /var/x, permissions: 0o600, content: " + strings.Repeat("x", 400<<10) + "}]}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+
+			err := ValidatePatch([]byte(tc.patch))
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("have %v, want %q", err, tc.want)
+			}
+
+			// Without the bounds each takes many seconds.
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it took %s", took)
 			}
 		})
 	}

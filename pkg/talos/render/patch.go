@@ -63,8 +63,8 @@ func loadPatch(patch []byte) (configpatcher.StrategicMergePatch, error) {
 const (
 	// maxPatch is room for the manifests of a network plugin, the longest thing that is sensibly put into a patch.
 	maxPatch = 512 << 10
-	// maxKeys bounds one mapping: the machinery compares each of its keys with each, and anybody who may write a
-	// TalosCluster could otherwise hold a core of the server for minutes with one request.
+	// maxKeys bounds one mapping: the machinery compares each of its keys with each. Anybody who may write a TalosCluster
+	// could otherwise hold a core of the server for minutes, or take all its memory, with one request.
 	maxKeys = 1024
 )
 
@@ -91,8 +91,8 @@ func checkDocuments(patch []byte) error {
 		}
 
 		for _, root := range document.Content {
-			if keys, line := largestMapping(root); keys > maxKeys {
-				return fmt.Errorf("must have at most %d keys in one mapping, and has %d in the one at line %d", maxKeys, keys, line)
+			if err := checkMappings(root); err != nil {
+				return err
 			}
 
 			switch root.Kind {
@@ -113,20 +113,38 @@ func checkDocuments(patch []byte) error {
 	return nil
 }
 
-// largestMapping is how many keys the largest mapping of a document has, and where it begins. Aliases are not followed:
-// what they name is looked at where it stands.
-func largestMapping(node *yaml.Node) (keys, line int) {
+// checkMappings refuses mappings with very many keys, and with the same key twice: for each such pair the machinery
+// remembers an error, which are millions for a few thousand keys. Aliases are not followed: what they name is looked at
+// where it stands.
+func checkMappings(node *yaml.Node) error {
 	if node.Kind == yaml.MappingNode {
-		keys, line = len(node.Content)/2, node.Line
-	}
+		if keys := len(node.Content) / 2; keys > maxKeys {
+			return fmt.Errorf("must have at most %d keys in one mapping, and has %d in the one at line %d", maxKeys, keys, node.Line)
+		}
 
-	for _, child := range node.Content {
-		if k, l := largestMapping(child); k > keys {
-			keys, line = k, l
+		seen := make(map[string]struct{}, len(node.Content)/2)
+
+		for i := 0; i < len(node.Content); i += 2 {
+			key := node.Content[i]
+			if key.Kind != yaml.ScalarNode {
+				return fmt.Errorf("must have text for keys, and has something else at line %d", key.Line)
+			}
+
+			if _, dup := seen[key.Value]; dup {
+				return fmt.Errorf("must have each key once in a mapping, and has one twice at line %d", key.Line)
+			}
+
+			seen[key.Value] = struct{}{}
 		}
 	}
 
-	return keys, line
+	for _, child := range node.Content {
+		if err := checkMappings(child); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 func merge(provider config.Provider, patch []byte) (config.Provider, error) {

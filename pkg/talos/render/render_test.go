@@ -536,13 +536,16 @@ func TestAPatchThatTakesLongToReadIsRefusedAtOnce(t *testing.T) {
 	}
 
 	for name, tc := range map[string]struct{ patch, want string }{
-		"many keys":             {"machine:\n  sysctls:" + keys(30_000), "at most 1024 keys in one mapping, and has 30000 in the one at line 3"},
-		"many keys in a list":   {"machine:\n  kernel:\n    modules: [{name: x}, {name: y,\n" + strings.ReplaceAll(keys(20_000), "v", "v,") + "}]", "at most 1024 keys"},
-		"many keys elsewhere":   {"machine: {sysctls: {a: b}}\n---\napiVersion: v1alpha1\nkind: X\nmore:" + keys(20_000), "at most 1024 keys"},
-		"many keys, one broken": {"machine:\n  sysctls:" + keys(20_000) + "\n---\n}", "at most 1024 keys"},
-		"very long":             {"#" + strings.Repeat("x", 1<<20), "at most 512 KiB, and has 1025"},
-		"a thousand keys":       {"machine:\n  sysctls:" + keys(1000), ""},
-		"a long text":           {"machine: {files: [{op: create, path: /var/x, permissions: 0o600, content: " + strings.Repeat("x", 400<<10) + "}]}", ""},
+		"many keys":              {"machine:\n  sysctls:" + keys(30_000), "at most 1024 keys in one mapping, and has 30000 in the one at line 3"},
+		"many keys in a list":    {"machine:\n  kernel:\n    modules: [{name: x}, {name: y,\n" + strings.ReplaceAll(keys(20_000), "v", "v,") + "}]", "at most 1024 keys"},
+		"many keys elsewhere":    {"machine: {sysctls: {a: b}}\n---\napiVersion: v1alpha1\nkind: X\nmore:" + keys(20_000), "at most 1024 keys"},
+		"many keys, one broken":  {"machine:\n  sysctls:" + keys(20_000) + "\n---\n}", "at most 1024 keys"},
+		"one key often":          {"machine:\n  sysctls:" + strings.Repeat("\n    a: b", 1000), "must have each key once in a mapping, and has one twice at line 4"},
+		"one key often, in many": {"machine:\n  kernel: {modules: [" + strings.Repeat("{"+strings.Repeat("a: ,", 1000)+"},", 100) + "]}", "each key once"},
+		"lists for keys":         {"machine: {sysctls: {" + strings.Repeat("? [a] : b,", 1000) + "}}", "must have text for keys"},
+		"very long":              {"#" + strings.Repeat("x", 1<<20), "at most 512 KiB, and has 1025"},
+		"a thousand keys":        {"machine:\n  sysctls:" + keys(1000), ""},
+		"a long text":            {"machine: {files: [{op: create, path: /var/x, permissions: 0o600, content: " + strings.Repeat("x", 400<<10) + "}]}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()

@@ -154,7 +154,7 @@ func TestDeployments(t *testing.T) {
 			for _, variable := range container.Env {
 				env = append(env, variable.Name)
 			}
-			if want := []string{"POD_NAMESPACE", "POD_NAME", "POD_IP"}; !slices.Equal(env, want) {
+			if want := []string{"POD_NAMESPACE", "POD_NAME"}; !slices.Equal(env, want) {
 				t.Errorf("environment %q, want %q", env, want)
 			}
 			for probe, path := range map[*corev1.Probe]string{container.LivenessProbe: "/livez", container.StartupProbe: "/livez", container.ReadinessProbe: "/readyz"} {

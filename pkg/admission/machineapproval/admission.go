@@ -155,7 +155,12 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 		return act{kind: unapproving}
 	}
 	if was {
-		if fields := approvedContent(&stored.Spec, &machine.Spec); len(fields) > 0 {
+		fields := approvedContent(&stored.Spec, &machine.Spec)
+		// Identity can be replayed: who moves the endpoint of a machine that waits for its configuration decides who gets it.
+		if stored.Spec.Endpoint != machine.Spec.Endpoint && !configured(stored) {
+			fields = append(fields, "spec.endpoint")
+		}
+		if len(fields) > 0 {
 			return act{kind: altering, fields: fields}
 		}
 	}
@@ -164,6 +169,10 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 		return act{kind: writing}
 	}
 	return act{}
+}
+
+func configured(machine *talos.TalosMachine) bool {
+	return machine.Status.Configuration != nil && machine.Status.Configuration.AppliedAt != nil
 }
 
 // approvedContent lists the members of what was approved that differ: those of T-13, and what an approver accepted

@@ -100,6 +100,16 @@ func code(err error) int32 {
 	return 0
 }
 
+// sent is a machine whose configuration is being sent, or was.
+func sent(machine *talos.TalosMachine, applied bool) *talos.TalosMachine {
+	now := metav1.Now()
+	machine.Status.Configuration = &talos.MachineConfiguration{IntendedAt: &now}
+	if applied {
+		machine.Status.Configuration.AppliedAt = &now
+	}
+	return machine
+}
+
 // Every path × every change × every answer of the authorizer, for real and as a dry run.
 //
 // Req: T-13, T-18, A-05
@@ -139,7 +149,10 @@ func TestEveryCell(t *testing.T) {
 		{"labels and taints of an approved machine", approved(), spec(func(s *talos.TalosMachineSpec) {
 			s.NodeLabels, s.NodeTaints = map[string]string{"zone": "b"}, []talos.NodeTaint{{Key: "k"}}
 		}), ""},
-		{"endpoint of an approved machine", approved(), spec(func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), ""},
+		{"endpoint of an approved machine that waits for its configuration", approved(), spec(func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), altering("spec.endpoint")},
+		{"endpoint of a machine whose sending has begun", sent(approved(), false), sent(spec(func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), false), altering("spec.endpoint")},
+		{"endpoint of a configured machine", sent(approved(), true), sent(spec(func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), true), ""},
+		{"endpoint of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), ""},
 		{"empty lists where there were none", with(approved(), func(s *talos.TalosMachineSpec) { s.DiskRoles = nil }), spec(func(s *talos.TalosMachineSpec) { s.DiskRoles = []talos.DiskRole{} }), ""},
 		{"role, disk and network of a pending machine", pending(), with(approved(), func(s *talos.TalosMachineSpec) { s.Approved = nil }), ""},
 		{"rejection of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.Rejected = &talos.MachineRejection{Reason: "spare"} }), ""},

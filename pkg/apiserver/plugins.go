@@ -20,18 +20,25 @@ import (
 // Kubernetes' own. Within it the server runs all that mutate before all that
 // validate, so that policies and webhooks see, and ours judge, the final object.
 func AdmissionOrder() []string {
+	order := append([]string{lifecycle.PluginName}, OwnAdmissionPlugins()...)
+	return append(order,
+		mutatingadmissionpolicy.PluginName,
+		mutatingwebhook.PluginName,
+		validatingadmissionpolicy.PluginName,
+		validatingwebhook.PluginName,
+	)
+}
+
+// OwnAdmissionPlugins are the rules of our kinds. None of them can be disabled:
+// without MachineApproval, for one, everybody who may write approves.
+func OwnAdmissionPlugins() []string {
 	return []string{
-		lifecycle.PluginName,
 		iomodulerules.PluginName,
 		discoveryranges.PluginName,
 		machineapproval.PluginName,
 		machineendpoint.PluginName,
 		deleteguard.PluginName,
 		statuswriters.PluginName,
-		mutatingadmissionpolicy.PluginName,
-		mutatingwebhook.PluginName,
-		validatingadmissionpolicy.PluginName,
-		validatingwebhook.PluginName,
 	}
 }
 

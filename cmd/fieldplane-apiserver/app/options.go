@@ -157,6 +157,11 @@ func (o *Options) Validate() error {
 	if !slices.Contains([]string{apiserver.StorageMediaType, "application/json"}, o.Recommended.Etcd.DefaultStorageMediaType) {
 		errs = append(errs, fmt.Errorf("--storage-media-type %q must be %s or application/json", o.Recommended.Etcd.DefaultStorageMediaType, apiserver.StorageMediaType))
 	}
+	for _, plugin := range o.Recommended.Admission.DisablePlugins {
+		if slices.Contains(apiserver.OwnAdmissionPlugins(), plugin) {
+			errs = append(errs, fmt.Errorf("--disable-admission-plugins must not name %s: it holds rules of our kinds that nothing else enforces", plugin))
+		}
+	}
 	errs = append(errs, recommended.Validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
 	if err := logsapi.ValidateAndApply(o.Logs, nil); err != nil {

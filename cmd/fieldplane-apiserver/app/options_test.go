@@ -59,6 +59,8 @@ func TestEveryWrongFlagIsNamed(t *testing.T) {
 		{name: "a media type that cannot be stored", args: []string{"--storage-media-type=application/yaml"}, wrong: []string{"--storage-media-type", "application/yaml"}},
 		{name: "a port that is none", args: []string{"--secure-port=70000"}, wrong: []string{"--secure-port"}},
 		{name: "a time that runs backwards", args: []string{"--shutdown-delay-duration=-1s"}, wrong: []string{"--shutdown-delay-duration"}},
+		{name: "one of our own admission plugins disabled", args: []string{"--disable-admission-plugins=MutatingAdmissionWebhook,MachineApproval"}, wrong: []string{"--disable-admission-plugins", "MachineApproval"}},
+		{name: "one of Kubernetes' admission plugins disabled", args: []string{"--disable-admission-plugins=MutatingAdmissionWebhook"}},
 		{name: "more than one at once", args: []string{"--data-dir=", "--namespace=", "--io-probe-image="}, wrong: []string{"--data-dir", "--namespace", "--io-probe-image"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -177,7 +177,7 @@ func (s *site) until(t *testing.T, look func() bool) bool {
 	return false
 }
 
-// Req
+// Req, P-18
 func TestTheServerRunsWithTheShippedRightsAndNeedsEachOfThem(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a cluster")

@@ -15,13 +15,6 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-type (
-	main       = object.Main[*physical.Controller, physical.ControllerSpec, physical.ControllerStatus]
-	statusOnly = object.StatusOnly[*physical.Controller, physical.ControllerSpec, physical.ControllerStatus]
-)
-
-var versions = []string{v1alpha1.SchemeGroupVersion.String()}
-
 func parts() object.SpecStatus[*physical.Controller, physical.ControllerSpec, physical.ControllerStatus] {
 	return object.SpecStatus[*physical.Controller, physical.ControllerSpec, physical.ControllerStatus]{
 		Spec:   func(controller *physical.Controller) *physical.ControllerSpec { return &controller.Spec },
@@ -31,14 +24,6 @@ func parts() object.SpecStatus[*physical.Controller, physical.ControllerSpec, ph
 		ValidateUpdate: validation.ValidateControllerUpdate,
 		ValidateStatus: validation.ValidateControllerStatusUpdate,
 	}
-}
-
-func newMain(scheme *runtime.Scheme) main {
-	return main{Strategy: object.NewStrategy(scheme), ResetStatus: object.ResetStatus{Versions: versions}, Of: parts()}
-}
-
-func newStatusOnly(scheme *runtime.Scheme) statusOnly {
-	return statusOnly{Strategy: object.NewStrategy(scheme), Of: parts()}
 }
 
 // attributes returns the labels and selectable fields of a Controller.

@@ -15,13 +15,6 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-type (
-	main       = object.Main[*physical.ControlModule, physical.ControlModuleSpec, physical.ControlModuleStatus]
-	statusOnly = object.StatusOnly[*physical.ControlModule, physical.ControlModuleSpec, physical.ControlModuleStatus]
-)
-
-var versions = []string{v1alpha1.SchemeGroupVersion.String()}
-
 func parts() object.SpecStatus[*physical.ControlModule, physical.ControlModuleSpec, physical.ControlModuleStatus] {
 	return object.SpecStatus[*physical.ControlModule, physical.ControlModuleSpec, physical.ControlModuleStatus]{
 		Spec:   func(module *physical.ControlModule) *physical.ControlModuleSpec { return &module.Spec },
@@ -31,14 +24,6 @@ func parts() object.SpecStatus[*physical.ControlModule, physical.ControlModuleSp
 		ValidateUpdate: validation.ValidateControlModuleUpdate,
 		ValidateStatus: validation.ValidateControlModuleStatusUpdate,
 	}
-}
-
-func newMain(scheme *runtime.Scheme) main {
-	return main{Strategy: object.NewStrategy(scheme), ResetStatus: object.ResetStatus{Versions: versions}, Of: parts()}
-}
-
-func newStatusOnly(scheme *runtime.Scheme) statusOnly {
-	return statusOnly{Strategy: object.NewStrategy(scheme), Of: parts()}
 }
 
 // attributes returns the labels and selectable fields of a ControlModule.

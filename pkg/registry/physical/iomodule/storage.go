@@ -7,26 +7,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/physical"
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
 // NewStorage returns what serves iomodules and its subresources, by path.
 func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-	store, err := object.NewREST(object.Kind{
+	return object.NewStorage(object.Kind{
 		Resource:   physical.Resource("iomodules"),
 		Singular:   physical.Resource("iomodule"),
 		ShortNames: []string{"iom"},
 		New:        func() runtime.Object { return &physical.IOModule{} },
 		NewList:    func() runtime.Object { return &physical.IOModuleList{} },
 		Attributes: attributes,
-		Strategy:   newMain(scheme),
 		Table:      newTable(clock),
-	}, options)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]rest.Storage{
-		"iomodules":        store,
-		"iomodules/status": object.NewSubresource(store, newStatusOnly(scheme), versions, []any{"status"}),
-	}, nil
+	}, parts(), []string{v1alpha1.SchemeGroupVersion.String()}, scheme, options)
 }

@@ -15,13 +15,6 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-type (
-	main       = object.Main[*physical.IOModule, physical.IOModuleSpec, physical.IOModuleStatus]
-	statusOnly = object.StatusOnly[*physical.IOModule, physical.IOModuleSpec, physical.IOModuleStatus]
-)
-
-var versions = []string{v1alpha1.SchemeGroupVersion.String()}
-
 func parts() object.SpecStatus[*physical.IOModule, physical.IOModuleSpec, physical.IOModuleStatus] {
 	return object.SpecStatus[*physical.IOModule, physical.IOModuleSpec, physical.IOModuleStatus]{
 		Spec:   func(module *physical.IOModule) *physical.IOModuleSpec { return &module.Spec },
@@ -33,14 +26,6 @@ func parts() object.SpecStatus[*physical.IOModule, physical.IOModuleSpec, physic
 		ValidateUpdate: validation.ValidateIOModuleUpdate,
 		ValidateStatus: validation.ValidateIOModuleStatusUpdate,
 	}
-}
-
-func newMain(scheme *runtime.Scheme) main {
-	return main{Strategy: object.NewStrategy(scheme), ResetStatus: object.ResetStatus{Versions: versions}, Of: parts()}
-}
-
-func newStatusOnly(scheme *runtime.Scheme) statusOnly {
-	return statusOnly{Strategy: object.NewStrategy(scheme), Of: parts()}
 }
 
 // attributes returns the labels and selectable fields of a IOModule.

@@ -15,13 +15,6 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-type (
-	main       = object.Main[*physical.Unit, physical.UnitSpec, physical.UnitStatus]
-	statusOnly = object.StatusOnly[*physical.Unit, physical.UnitSpec, physical.UnitStatus]
-)
-
-var versions = []string{v1alpha1.SchemeGroupVersion.String()}
-
 func parts() object.SpecStatus[*physical.Unit, physical.UnitSpec, physical.UnitStatus] {
 	return object.SpecStatus[*physical.Unit, physical.UnitSpec, physical.UnitStatus]{
 		Spec:   func(unit *physical.Unit) *physical.UnitSpec { return &unit.Spec },
@@ -33,14 +26,6 @@ func parts() object.SpecStatus[*physical.Unit, physical.UnitSpec, physical.UnitS
 		ValidateUpdate: validation.ValidateUnitUpdate,
 		ValidateStatus: validation.ValidateUnitStatusUpdate,
 	}
-}
-
-func newMain(scheme *runtime.Scheme) main {
-	return main{Strategy: object.NewStrategy(scheme), ResetStatus: object.ResetStatus{Versions: versions}, Of: parts()}
-}
-
-func newStatusOnly(scheme *runtime.Scheme) statusOnly {
-	return statusOnly{Strategy: object.NewStrategy(scheme), Of: parts()}
 }
 
 // attributes returns the labels and selectable fields of a Unit.

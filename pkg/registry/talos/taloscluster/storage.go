@@ -7,26 +7,19 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
 // NewStorage returns what serves talosclusters and its subresources, by path.
 func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-	store, err := object.NewREST(object.Kind{
+	return object.NewStorage(object.Kind{
 		Resource:   talos.Resource("talosclusters"),
 		Singular:   talos.Resource("taloscluster"),
 		ShortNames: []string{"tc"},
 		New:        func() runtime.Object { return &talos.TalosCluster{} },
 		NewList:    func() runtime.Object { return &talos.TalosClusterList{} },
 		Attributes: attributes,
-		Strategy:   newMain(scheme),
 		Table:      newTable(clock),
-	}, options)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]rest.Storage{
-		"talosclusters":        store,
-		"talosclusters/status": object.NewSubresource(store, newStatusOnly(scheme), versions, []any{"status"}),
-	}, nil
+	}, parts(), []string{v1alpha1.SchemeGroupVersion.String()}, scheme, options)
 }

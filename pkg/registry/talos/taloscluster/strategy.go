@@ -10,17 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
-	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/apis/talos/validation"
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
-
-type (
-	main       = object.Main[*talos.TalosCluster, talos.TalosClusterSpec, talos.TalosClusterStatus]
-	statusOnly = object.StatusOnly[*talos.TalosCluster, talos.TalosClusterSpec, talos.TalosClusterStatus]
-)
-
-var versions = []string{v1alpha1.SchemeGroupVersion.String()}
 
 func parts() object.SpecStatus[*talos.TalosCluster, talos.TalosClusterSpec, talos.TalosClusterStatus] {
 	return object.SpecStatus[*talos.TalosCluster, talos.TalosClusterSpec, talos.TalosClusterStatus]{
@@ -31,14 +23,6 @@ func parts() object.SpecStatus[*talos.TalosCluster, talos.TalosClusterSpec, talo
 		ValidateUpdate: validation.ValidateTalosClusterUpdate,
 		ValidateStatus: validation.ValidateTalosClusterStatusUpdate,
 	}
-}
-
-func newMain(scheme *runtime.Scheme) main {
-	return main{Strategy: object.NewStrategy(scheme), ResetStatus: object.ResetStatus{Versions: versions}, Of: parts()}
-}
-
-func newStatusOnly(scheme *runtime.Scheme) statusOnly {
-	return statusOnly{Strategy: object.NewStrategy(scheme), Of: parts()}
 }
 
 // attributes returns the labels and selectable fields of a TalosCluster.

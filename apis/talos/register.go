@@ -31,6 +31,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&TalosCluster{}, &TalosClusterList{},
 		&TalosMachine{}, &TalosMachineList{},
+		&DiscoveryRequest{}, &RebootRequest{},
 	)
 	return nil
 }

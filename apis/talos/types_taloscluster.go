@@ -81,8 +81,25 @@ type TalosClusterStatus struct {
 	Discovery *DiscoveryStatus
 	// How many machines the cluster has, by phase.
 	Machines MachineCounts
-	// Conditions: BundleReady, DiscoveryReady.
+	// Conditions: BundleReady, DiscoveryReady, Bootstrapped.
 	Conditions []metav1.Condition
+	// The one bootstrap of the cluster's etcd: recorded before it happens.
+	Bootstrap *ClusterBootstrap
+	// SHA-256 of the secrets bundle as it was last read whole: it changes when
+	// the Secret is rotated.
+	BundleHash string
+}
+
+// ClusterBootstrap is the one bootstrap of a cluster's etcd.
+type ClusterBootstrap struct {
+	// Control plane that is bootstrapped, or that had etcd already.
+	MachineName string
+	// Address at which it is.
+	Endpoint string
+	// When the intent to bootstrap it was recorded; absent when etcd ran already.
+	IntendedAt *metav1.Time
+	// When etcd was known to be bootstrapped; absent until then.
+	CompletedAt *metav1.Time
 }
 
 // DiscoveryStatus is the last sweep of the declared ranges and what it found.
@@ -103,8 +120,10 @@ type DiscoveryStatus struct {
 	Weak []WeakCandidate
 	// Machines that answered with the UUID of another, for which nothing was
 	// created, and registered ones that share a serial or a MAC with another;
-	// newest first, at most 32.
+	// newest first, at most 32. Their reason tells which.
 	Collisions []IdentityCollision
+	// How many addresses the running sweep has asked so far; absent while none runs.
+	Asked int32
 }
 
 // WeakCandidate is a machine whose identity is incomplete.
@@ -135,7 +154,23 @@ type IdentityCollision struct {
 	Message string
 	// When it was first seen so.
 	SeenAt *metav1.Time
+	// IdentityCollision: its UUID is that of a machine in this namespace.
+	// IdentityClaimed: its UUID is that of a machine in another namespace.
+	// SharesHardware: its serial number or a MAC address is another machine's too.
+	Reason IdentityFinding
 }
+
+// IdentityFinding is in what a machine's identity is that of another.
+type IdentityFinding string
+
+const (
+	// FindingIdentityCollision has the UUID of a machine in the same namespace.
+	FindingIdentityCollision IdentityFinding = "IdentityCollision"
+	// FindingIdentityClaimed has the UUID of a machine in another namespace.
+	FindingIdentityClaimed IdentityFinding = "IdentityClaimed"
+	// FindingSharesHardware has the serial number or a MAC address of another machine.
+	FindingSharesHardware IdentityFinding = "SharesHardware"
+)
 
 // MachineCounts counts the machines of a cluster.
 type MachineCounts struct {
@@ -149,4 +184,24 @@ type MachineCounts struct {
 	Running int32
 	// Machines that failed.
 	Failed int32
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// DiscoveryRequest asks for a sweep of a TalosCluster's declared ranges now. It
+// is posted to talosclusters/discover and not stored; what it asks for is told in
+// the cluster's status.discovery.requestedAt.
+type DiscoveryRequest struct {
+	metav1.TypeMeta
+	// Object metadata; a name, if given, is that of the cluster.
+	metav1.ObjectMeta
+
+	// What came of the request.
+	Status DiscoveryRequestStatus
+}
+
+// DiscoveryRequestStatus is what came of a request for a sweep.
+type DiscoveryRequestStatus struct {
+	// When the sweep was asked for: the sweep that answers it starts no earlier.
+	RequestedAt *metav1.Time
 }

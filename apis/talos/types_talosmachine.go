@@ -245,8 +245,43 @@ type TalosMachineStatus struct {
 	TalosVersion string
 	// Node that the machine became.
 	NodeName string
-	// Conditions: Rendered, Configured, ...
+	// Conditions: Rendered, Configured, Ready, UpToDate, Drifted, RebootRequired,
+	// BackInMaintenance, SharesHardware and those that name a problem.
 	Conditions []metav1.Condition
+	// A change of the running machine's configuration that is under way or waits.
+	Update *MachineUpdate
+	// The last reboot that a user asked for.
+	Reboot *MachineRebootStatus
+}
+
+// MachineUpdate is a change of a running machine's configuration.
+type MachineUpdate struct {
+	// SHA-256 of the configuration that the machine is to run.
+	Hash string
+	// Since when the machine is to run it.
+	Since *metav1.Time
+	// Whether the machine would have to reboot, as a dry run told; it then waits
+	// for a request to talosmachines/reboot.
+	RebootRequired bool
+	// When the intent to send it was recorded; absent until then.
+	IntendedAt *metav1.Time
+	// When the machine accepted it; absent until then.
+	AppliedAt *metav1.Time
+}
+
+// MachineRebootStatus is a reboot that a user asked for.
+type MachineRebootStatus struct {
+	// When.
+	RequestedAt *metav1.Time
+	// Authenticated user who asked.
+	RequestedBy string
+	// SHA-256 of the configuration for which it was asked: for another one it
+	// has to be asked again.
+	Hash string
+	// When the intent to reboot was recorded; absent until then.
+	IntendedAt *metav1.Time
+	// When the machine was back with the configuration; absent until then.
+	CompletedAt *metav1.Time
 }
 
 // MachineHardware is what an approver needs to see of a machine.
@@ -280,6 +315,8 @@ type MachineDisk struct {
 	Transport string
 	// Whether the disk rotates.
 	Rotational bool
+	// Bus path.
+	BusPath string
 }
 
 // MachineLink is a physical link as the machine reports it.
@@ -306,6 +343,15 @@ type MachineApproval struct {
 	Fingerprint string
 	// Whether sending without a verified fingerprint was accepted.
 	UnverifiedFingerprint bool
+	// The role that was approved.
+	Role MachineRole
+	// The disk, of those that the machine had reported, that spec.install meant
+	// when it was approved: Talos is installed on no other. Absent when the
+	// machine had reported none that it could mean.
+	InstallDisk *MachineDisk
+	// Whether it was accepted that the machine shares a serial number or a MAC
+	// address with another.
+	SharedHardware bool
 }
 
 // MachineConfiguration is the sending of a configuration.
@@ -318,4 +364,37 @@ type MachineConfiguration struct {
 	IntendedAt *metav1.Time
 	// When the machine accepted it; absent until then.
 	AppliedAt *metav1.Time
+	// SHA-256 of the secrets bundle that it was made with.
+	BundleHash string
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// RebootRequest asks for a TalosMachine to be rebooted into the configuration
+// that waits for it. It is posted to talosmachines/reboot and not stored; the
+// machine's status.reboot tells how it goes.
+type RebootRequest struct {
+	metav1.TypeMeta
+	// Object metadata; a name, if given, is that of the machine.
+	metav1.ObjectMeta
+
+	// What is asked for.
+	Spec RebootRequestSpec
+	// What came of the request.
+	Status RebootRequestStatus
+}
+
+// RebootRequestSpec is what is asked for.
+type RebootRequestSpec struct {
+	// SHA-256 of the configuration to reboot into, as status.update.hash of the
+	// machine tells it; by default whatever waits.
+	Hash string
+}
+
+// RebootRequestStatus is what came of a request for a reboot.
+type RebootRequestStatus struct {
+	// When the reboot was asked for.
+	RequestedAt *metav1.Time
+	// SHA-256 of the configuration that the machine will reboot into.
+	Hash string
 }

@@ -76,6 +76,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &physicalv1alpha1.UnitStatusApplyConfiguration{}
 
 		// Group=talos.fieldplane.dev, Version=v1alpha1
+	case talosv1alpha1.SchemeGroupVersion.WithKind("ClusterBootstrap"):
+		return &applyconfigurationtalosv1alpha1.ClusterBootstrapApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("ClusterReference"):
 		return &applyconfigurationtalosv1alpha1.ClusterReferenceApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("DiscoveryStatus"):
@@ -106,8 +108,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationtalosv1alpha1.MachineLinkConfigApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("MachineNetwork"):
 		return &applyconfigurationtalosv1alpha1.MachineNetworkApplyConfiguration{}
+	case talosv1alpha1.SchemeGroupVersion.WithKind("MachineRebootStatus"):
+		return &applyconfigurationtalosv1alpha1.MachineRebootStatusApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("MachineRejection"):
 		return &applyconfigurationtalosv1alpha1.MachineRejectionApplyConfiguration{}
+	case talosv1alpha1.SchemeGroupVersion.WithKind("MachineUpdate"):
+		return &applyconfigurationtalosv1alpha1.MachineUpdateApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("NodeTaint"):
 		return &applyconfigurationtalosv1alpha1.NodeTaintApplyConfiguration{}
 	case talosv1alpha1.SchemeGroupVersion.WithKind("SecretReference"):

@@ -19,122 +19,130 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		v1alpha1.Channel{}.OpenAPIModelName():                   schema_fieldplane_apis_physical_v1alpha1_Channel(ref),
-		v1alpha1.ControlModule{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_ControlModule(ref),
-		v1alpha1.ControlModuleList{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_ControlModuleList(ref),
-		v1alpha1.ControlModuleSpec{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_ControlModuleSpec(ref),
-		v1alpha1.ControlModuleStatus{}.OpenAPIModelName():       schema_fieldplane_apis_physical_v1alpha1_ControlModuleStatus(ref),
-		v1alpha1.Controller{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_Controller(ref),
-		v1alpha1.ControllerList{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ControllerList(ref),
-		v1alpha1.ControllerReference{}.OpenAPIModelName():       schema_fieldplane_apis_physical_v1alpha1_ControllerReference(ref),
-		v1alpha1.ControllerSpec{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ControllerSpec(ref),
-		v1alpha1.ControllerStatus{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_ControllerStatus(ref),
-		v1alpha1.DeviceIdentity{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_DeviceIdentity(ref),
-		v1alpha1.EtherNetIPConnection{}.OpenAPIModelName():      schema_fieldplane_apis_physical_v1alpha1_EtherNetIPConnection(ref),
-		v1alpha1.IOModule{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_IOModule(ref),
-		v1alpha1.IOModuleList{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_IOModuleList(ref),
-		v1alpha1.IOModuleReference{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_IOModuleReference(ref),
-		v1alpha1.IOModuleSpec{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_IOModuleSpec(ref),
-		v1alpha1.IOModuleStatus{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_IOModuleStatus(ref),
-		v1alpha1.MachineReference{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_MachineReference(ref),
-		v1alpha1.ModbusConnection{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_ModbusConnection(ref),
-		v1alpha1.OPCUAConnection{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_OPCUAConnection(ref),
-		v1alpha1.ProbePlacement{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ProbePlacement(ref),
-		v1alpha1.ProbeSettings{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_ProbeSettings(ref),
-		v1alpha1.Scaling{}.OpenAPIModelName():                   schema_fieldplane_apis_physical_v1alpha1_Scaling(ref),
-		v1alpha1.SimulationSettings{}.OpenAPIModelName():        schema_fieldplane_apis_physical_v1alpha1_SimulationSettings(ref),
-		v1alpha1.Tag{}.OpenAPIModelName():                       schema_fieldplane_apis_physical_v1alpha1_Tag(ref),
-		v1alpha1.Unit{}.OpenAPIModelName():                      schema_fieldplane_apis_physical_v1alpha1_Unit(ref),
-		v1alpha1.UnitCommandRecord{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref),
-		v1alpha1.UnitHold{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref),
-		v1alpha1.UnitList{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitList(ref),
-		v1alpha1.UnitReference{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_UnitReference(ref),
-		v1alpha1.UnitSpec{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitSpec(ref),
-		v1alpha1.UnitStatus{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref),
-		talosv1alpha1.ClusterReference{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref),
-		talosv1alpha1.DiscoveryStatus{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_DiscoveryStatus(ref),
-		talosv1alpha1.DiskRole{}.OpenAPIModelName():             schema_fieldplane_apis_talos_v1alpha1_DiskRole(ref),
-		talosv1alpha1.DiskSelector{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_DiskSelector(ref),
-		talosv1alpha1.IdentityCollision{}.OpenAPIModelName():    schema_fieldplane_apis_talos_v1alpha1_IdentityCollision(ref),
-		talosv1alpha1.MachineApproval{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_MachineApproval(ref),
-		talosv1alpha1.MachineConfiguration{}.OpenAPIModelName(): schema_fieldplane_apis_talos_v1alpha1_MachineConfiguration(ref),
-		talosv1alpha1.MachineCounts{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_MachineCounts(ref),
-		talosv1alpha1.MachineDisk{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_MachineDisk(ref),
-		talosv1alpha1.MachineHardware{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_MachineHardware(ref),
-		talosv1alpha1.MachineIdentity{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_MachineIdentity(ref),
-		talosv1alpha1.MachineInstall{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_MachineInstall(ref),
-		talosv1alpha1.MachineLink{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_MachineLink(ref),
-		talosv1alpha1.MachineLinkConfig{}.OpenAPIModelName():    schema_fieldplane_apis_talos_v1alpha1_MachineLinkConfig(ref),
-		talosv1alpha1.MachineNetwork{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_MachineNetwork(ref),
-		talosv1alpha1.MachineRejection{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_MachineRejection(ref),
-		talosv1alpha1.NodeTaint{}.OpenAPIModelName():            schema_fieldplane_apis_talos_v1alpha1_NodeTaint(ref),
-		talosv1alpha1.SecretReference{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_SecretReference(ref),
-		talosv1alpha1.TalosCluster{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_TalosCluster(ref),
-		talosv1alpha1.TalosClusterList{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosClusterList(ref),
-		talosv1alpha1.TalosClusterSpec{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosClusterSpec(ref),
-		talosv1alpha1.TalosClusterStatus{}.OpenAPIModelName():   schema_fieldplane_apis_talos_v1alpha1_TalosClusterStatus(ref),
-		talosv1alpha1.TalosDiscovery{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_TalosDiscovery(ref),
-		talosv1alpha1.TalosMachine{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_TalosMachine(ref),
-		talosv1alpha1.TalosMachineList{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosMachineList(ref),
-		talosv1alpha1.TalosMachineSpec{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosMachineSpec(ref),
-		talosv1alpha1.TalosMachineStatus{}.OpenAPIModelName():   schema_fieldplane_apis_talos_v1alpha1_TalosMachineStatus(ref),
-		talosv1alpha1.WeakCandidate{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_WeakCandidate(ref),
-		resource.Quantity{}.OpenAPIModelName():                  schema_apimachinery_pkg_api_resource_Quantity(ref),
-		v1.APIGroup{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_APIGroup(ref),
-		v1.APIGroupList{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_APIGroupList(ref),
-		v1.APIResource{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_APIResource(ref),
-		v1.APIResourceList{}.OpenAPIModelName():                 schema_pkg_apis_meta_v1_APIResourceList(ref),
-		v1.APIVersions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_APIVersions(ref),
-		v1.ApplyOptions{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_ApplyOptions(ref),
-		v1.Condition{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_Condition(ref),
-		v1.CreateOptions{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_CreateOptions(ref),
-		v1.DeleteOptions{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_DeleteOptions(ref),
-		v1.Duration{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_Duration(ref),
-		v1.FieldSelectorRequirement{}.OpenAPIModelName():        schema_pkg_apis_meta_v1_FieldSelectorRequirement(ref),
-		v1.FieldsV1{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_FieldsV1(ref),
-		v1.GetOptions{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_GetOptions(ref),
-		v1.GroupKind{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_GroupKind(ref),
-		v1.GroupResource{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_GroupResource(ref),
-		v1.GroupVersion{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_GroupVersion(ref),
-		v1.GroupVersionForDiscovery{}.OpenAPIModelName():        schema_pkg_apis_meta_v1_GroupVersionForDiscovery(ref),
-		v1.GroupVersionKind{}.OpenAPIModelName():                schema_pkg_apis_meta_v1_GroupVersionKind(ref),
-		v1.GroupVersionResource{}.OpenAPIModelName():            schema_pkg_apis_meta_v1_GroupVersionResource(ref),
-		v1.InternalEvent{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_InternalEvent(ref),
-		v1.LabelSelector{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_LabelSelector(ref),
-		v1.LabelSelectorRequirement{}.OpenAPIModelName():        schema_pkg_apis_meta_v1_LabelSelectorRequirement(ref),
-		v1.List{}.OpenAPIModelName():                            schema_pkg_apis_meta_v1_List(ref),
-		v1.ListMeta{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_ListMeta(ref),
-		v1.ListOptions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_ListOptions(ref),
-		v1.ManagedFieldsEntry{}.OpenAPIModelName():              schema_pkg_apis_meta_v1_ManagedFieldsEntry(ref),
-		v1.MicroTime{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_MicroTime(ref),
-		v1.ObjectMeta{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_ObjectMeta(ref),
-		v1.OwnerReference{}.OpenAPIModelName():                  schema_pkg_apis_meta_v1_OwnerReference(ref),
-		v1.PartialObjectMetadata{}.OpenAPIModelName():           schema_pkg_apis_meta_v1_PartialObjectMetadata(ref),
-		v1.PartialObjectMetadataList{}.OpenAPIModelName():       schema_pkg_apis_meta_v1_PartialObjectMetadataList(ref),
-		v1.Patch{}.OpenAPIModelName():                           schema_pkg_apis_meta_v1_Patch(ref),
-		v1.PatchOptions{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_PatchOptions(ref),
-		v1.Preconditions{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_Preconditions(ref),
-		v1.RootPaths{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_RootPaths(ref),
-		v1.ServerAddressByClientCIDR{}.OpenAPIModelName():       schema_pkg_apis_meta_v1_ServerAddressByClientCIDR(ref),
-		v1.ShardInfo{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_ShardInfo(ref),
-		v1.Status{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_Status(ref),
-		v1.StatusCause{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_StatusCause(ref),
-		v1.StatusDetails{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_StatusDetails(ref),
-		v1.Table{}.OpenAPIModelName():                           schema_pkg_apis_meta_v1_Table(ref),
-		v1.TableColumnDefinition{}.OpenAPIModelName():           schema_pkg_apis_meta_v1_TableColumnDefinition(ref),
-		v1.TableOptions{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_TableOptions(ref),
-		v1.TableRow{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_TableRow(ref),
-		v1.TableRowCondition{}.OpenAPIModelName():               schema_pkg_apis_meta_v1_TableRowCondition(ref),
-		v1.Time{}.OpenAPIModelName():                            schema_pkg_apis_meta_v1_Time(ref),
-		v1.Timestamp{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_Timestamp(ref),
-		v1.TypeMeta{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_TypeMeta(ref),
-		v1.UpdateOptions{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_UpdateOptions(ref),
-		v1.WatchEvent{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_WatchEvent(ref),
-		runtime.RawExtension{}.OpenAPIModelName():               schema_k8sio_apimachinery_pkg_runtime_RawExtension(ref),
-		runtime.TypeMeta{}.OpenAPIModelName():                   schema_k8sio_apimachinery_pkg_runtime_TypeMeta(ref),
-		runtime.Unknown{}.OpenAPIModelName():                    schema_k8sio_apimachinery_pkg_runtime_Unknown(ref),
-		intstr.IntOrString{}.OpenAPIModelName():                 schema_apimachinery_pkg_util_intstr_IntOrString(ref),
-		version.Info{}.OpenAPIModelName():                       schema_k8sio_apimachinery_pkg_version_Info(ref),
+		v1alpha1.Channel{}.OpenAPIModelName():                     schema_fieldplane_apis_physical_v1alpha1_Channel(ref),
+		v1alpha1.ControlModule{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ControlModule(ref),
+		v1alpha1.ControlModuleList{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_ControlModuleList(ref),
+		v1alpha1.ControlModuleSpec{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_ControlModuleSpec(ref),
+		v1alpha1.ControlModuleStatus{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_ControlModuleStatus(ref),
+		v1alpha1.Controller{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_Controller(ref),
+		v1alpha1.ControllerList{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_ControllerList(ref),
+		v1alpha1.ControllerReference{}.OpenAPIModelName():         schema_fieldplane_apis_physical_v1alpha1_ControllerReference(ref),
+		v1alpha1.ControllerSpec{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_ControllerSpec(ref),
+		v1alpha1.ControllerStatus{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ControllerStatus(ref),
+		v1alpha1.DeviceIdentity{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_DeviceIdentity(ref),
+		v1alpha1.EtherNetIPConnection{}.OpenAPIModelName():        schema_fieldplane_apis_physical_v1alpha1_EtherNetIPConnection(ref),
+		v1alpha1.IOModule{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_IOModule(ref),
+		v1alpha1.IOModuleList{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_IOModuleList(ref),
+		v1alpha1.IOModuleReference{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_IOModuleReference(ref),
+		v1alpha1.IOModuleSpec{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_IOModuleSpec(ref),
+		v1alpha1.IOModuleStatus{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_IOModuleStatus(ref),
+		v1alpha1.MachineReference{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_MachineReference(ref),
+		v1alpha1.ModbusConnection{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ModbusConnection(ref),
+		v1alpha1.OPCUAConnection{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_OPCUAConnection(ref),
+		v1alpha1.ProbePlacement{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_ProbePlacement(ref),
+		v1alpha1.ProbeSettings{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ProbeSettings(ref),
+		v1alpha1.Scaling{}.OpenAPIModelName():                     schema_fieldplane_apis_physical_v1alpha1_Scaling(ref),
+		v1alpha1.SimulationSettings{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_SimulationSettings(ref),
+		v1alpha1.Tag{}.OpenAPIModelName():                         schema_fieldplane_apis_physical_v1alpha1_Tag(ref),
+		v1alpha1.Unit{}.OpenAPIModelName():                        schema_fieldplane_apis_physical_v1alpha1_Unit(ref),
+		v1alpha1.UnitCommandRecord{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref),
+		v1alpha1.UnitHold{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref),
+		v1alpha1.UnitList{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitList(ref),
+		v1alpha1.UnitReference{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_UnitReference(ref),
+		v1alpha1.UnitSpec{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitSpec(ref),
+		v1alpha1.UnitStatus{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref),
+		talosv1alpha1.ClusterBootstrap{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterBootstrap(ref),
+		talosv1alpha1.ClusterReference{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref),
+		talosv1alpha1.DiscoveryRequest{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_DiscoveryRequest(ref),
+		talosv1alpha1.DiscoveryRequestStatus{}.OpenAPIModelName(): schema_fieldplane_apis_talos_v1alpha1_DiscoveryRequestStatus(ref),
+		talosv1alpha1.DiscoveryStatus{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_DiscoveryStatus(ref),
+		talosv1alpha1.DiskRole{}.OpenAPIModelName():               schema_fieldplane_apis_talos_v1alpha1_DiskRole(ref),
+		talosv1alpha1.DiskSelector{}.OpenAPIModelName():           schema_fieldplane_apis_talos_v1alpha1_DiskSelector(ref),
+		talosv1alpha1.IdentityCollision{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_IdentityCollision(ref),
+		talosv1alpha1.MachineApproval{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_MachineApproval(ref),
+		talosv1alpha1.MachineConfiguration{}.OpenAPIModelName():   schema_fieldplane_apis_talos_v1alpha1_MachineConfiguration(ref),
+		talosv1alpha1.MachineCounts{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_MachineCounts(ref),
+		talosv1alpha1.MachineDisk{}.OpenAPIModelName():            schema_fieldplane_apis_talos_v1alpha1_MachineDisk(ref),
+		talosv1alpha1.MachineHardware{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_MachineHardware(ref),
+		talosv1alpha1.MachineIdentity{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_MachineIdentity(ref),
+		talosv1alpha1.MachineInstall{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_MachineInstall(ref),
+		talosv1alpha1.MachineLink{}.OpenAPIModelName():            schema_fieldplane_apis_talos_v1alpha1_MachineLink(ref),
+		talosv1alpha1.MachineLinkConfig{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_MachineLinkConfig(ref),
+		talosv1alpha1.MachineNetwork{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_MachineNetwork(ref),
+		talosv1alpha1.MachineRebootStatus{}.OpenAPIModelName():    schema_fieldplane_apis_talos_v1alpha1_MachineRebootStatus(ref),
+		talosv1alpha1.MachineRejection{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_MachineRejection(ref),
+		talosv1alpha1.MachineUpdate{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_MachineUpdate(ref),
+		talosv1alpha1.NodeTaint{}.OpenAPIModelName():              schema_fieldplane_apis_talos_v1alpha1_NodeTaint(ref),
+		talosv1alpha1.RebootRequest{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_RebootRequest(ref),
+		talosv1alpha1.RebootRequestSpec{}.OpenAPIModelName():      schema_fieldplane_apis_talos_v1alpha1_RebootRequestSpec(ref),
+		talosv1alpha1.RebootRequestStatus{}.OpenAPIModelName():    schema_fieldplane_apis_talos_v1alpha1_RebootRequestStatus(ref),
+		talosv1alpha1.SecretReference{}.OpenAPIModelName():        schema_fieldplane_apis_talos_v1alpha1_SecretReference(ref),
+		talosv1alpha1.TalosCluster{}.OpenAPIModelName():           schema_fieldplane_apis_talos_v1alpha1_TalosCluster(ref),
+		talosv1alpha1.TalosClusterList{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_TalosClusterList(ref),
+		talosv1alpha1.TalosClusterSpec{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_TalosClusterSpec(ref),
+		talosv1alpha1.TalosClusterStatus{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosClusterStatus(ref),
+		talosv1alpha1.TalosDiscovery{}.OpenAPIModelName():         schema_fieldplane_apis_talos_v1alpha1_TalosDiscovery(ref),
+		talosv1alpha1.TalosMachine{}.OpenAPIModelName():           schema_fieldplane_apis_talos_v1alpha1_TalosMachine(ref),
+		talosv1alpha1.TalosMachineList{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_TalosMachineList(ref),
+		talosv1alpha1.TalosMachineSpec{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_TalosMachineSpec(ref),
+		talosv1alpha1.TalosMachineStatus{}.OpenAPIModelName():     schema_fieldplane_apis_talos_v1alpha1_TalosMachineStatus(ref),
+		talosv1alpha1.WeakCandidate{}.OpenAPIModelName():          schema_fieldplane_apis_talos_v1alpha1_WeakCandidate(ref),
+		resource.Quantity{}.OpenAPIModelName():                    schema_apimachinery_pkg_api_resource_Quantity(ref),
+		v1.APIGroup{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_APIGroup(ref),
+		v1.APIGroupList{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_APIGroupList(ref),
+		v1.APIResource{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_APIResource(ref),
+		v1.APIResourceList{}.OpenAPIModelName():                   schema_pkg_apis_meta_v1_APIResourceList(ref),
+		v1.APIVersions{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_APIVersions(ref),
+		v1.ApplyOptions{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_ApplyOptions(ref),
+		v1.Condition{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_Condition(ref),
+		v1.CreateOptions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_CreateOptions(ref),
+		v1.DeleteOptions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_DeleteOptions(ref),
+		v1.Duration{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_Duration(ref),
+		v1.FieldSelectorRequirement{}.OpenAPIModelName():          schema_pkg_apis_meta_v1_FieldSelectorRequirement(ref),
+		v1.FieldsV1{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_FieldsV1(ref),
+		v1.GetOptions{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_GetOptions(ref),
+		v1.GroupKind{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_GroupKind(ref),
+		v1.GroupResource{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_GroupResource(ref),
+		v1.GroupVersion{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_GroupVersion(ref),
+		v1.GroupVersionForDiscovery{}.OpenAPIModelName():          schema_pkg_apis_meta_v1_GroupVersionForDiscovery(ref),
+		v1.GroupVersionKind{}.OpenAPIModelName():                  schema_pkg_apis_meta_v1_GroupVersionKind(ref),
+		v1.GroupVersionResource{}.OpenAPIModelName():              schema_pkg_apis_meta_v1_GroupVersionResource(ref),
+		v1.InternalEvent{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_InternalEvent(ref),
+		v1.LabelSelector{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_LabelSelector(ref),
+		v1.LabelSelectorRequirement{}.OpenAPIModelName():          schema_pkg_apis_meta_v1_LabelSelectorRequirement(ref),
+		v1.List{}.OpenAPIModelName():                              schema_pkg_apis_meta_v1_List(ref),
+		v1.ListMeta{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_ListMeta(ref),
+		v1.ListOptions{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_ListOptions(ref),
+		v1.ManagedFieldsEntry{}.OpenAPIModelName():                schema_pkg_apis_meta_v1_ManagedFieldsEntry(ref),
+		v1.MicroTime{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_MicroTime(ref),
+		v1.ObjectMeta{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_ObjectMeta(ref),
+		v1.OwnerReference{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_OwnerReference(ref),
+		v1.PartialObjectMetadata{}.OpenAPIModelName():             schema_pkg_apis_meta_v1_PartialObjectMetadata(ref),
+		v1.PartialObjectMetadataList{}.OpenAPIModelName():         schema_pkg_apis_meta_v1_PartialObjectMetadataList(ref),
+		v1.Patch{}.OpenAPIModelName():                             schema_pkg_apis_meta_v1_Patch(ref),
+		v1.PatchOptions{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_PatchOptions(ref),
+		v1.Preconditions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_Preconditions(ref),
+		v1.RootPaths{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_RootPaths(ref),
+		v1.ServerAddressByClientCIDR{}.OpenAPIModelName():         schema_pkg_apis_meta_v1_ServerAddressByClientCIDR(ref),
+		v1.ShardInfo{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_ShardInfo(ref),
+		v1.Status{}.OpenAPIModelName():                            schema_pkg_apis_meta_v1_Status(ref),
+		v1.StatusCause{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_StatusCause(ref),
+		v1.StatusDetails{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_StatusDetails(ref),
+		v1.Table{}.OpenAPIModelName():                             schema_pkg_apis_meta_v1_Table(ref),
+		v1.TableColumnDefinition{}.OpenAPIModelName():             schema_pkg_apis_meta_v1_TableColumnDefinition(ref),
+		v1.TableOptions{}.OpenAPIModelName():                      schema_pkg_apis_meta_v1_TableOptions(ref),
+		v1.TableRow{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_TableRow(ref),
+		v1.TableRowCondition{}.OpenAPIModelName():                 schema_pkg_apis_meta_v1_TableRowCondition(ref),
+		v1.Time{}.OpenAPIModelName():                              schema_pkg_apis_meta_v1_Time(ref),
+		v1.Timestamp{}.OpenAPIModelName():                         schema_pkg_apis_meta_v1_Timestamp(ref),
+		v1.TypeMeta{}.OpenAPIModelName():                          schema_pkg_apis_meta_v1_TypeMeta(ref),
+		v1.UpdateOptions{}.OpenAPIModelName():                     schema_pkg_apis_meta_v1_UpdateOptions(ref),
+		v1.WatchEvent{}.OpenAPIModelName():                        schema_pkg_apis_meta_v1_WatchEvent(ref),
+		runtime.RawExtension{}.OpenAPIModelName():                 schema_k8sio_apimachinery_pkg_runtime_RawExtension(ref),
+		runtime.TypeMeta{}.OpenAPIModelName():                     schema_k8sio_apimachinery_pkg_runtime_TypeMeta(ref),
+		runtime.Unknown{}.OpenAPIModelName():                      schema_k8sio_apimachinery_pkg_runtime_Unknown(ref),
+		intstr.IntOrString{}.OpenAPIModelName():                   schema_apimachinery_pkg_util_intstr_IntOrString(ref),
+		version.Info{}.OpenAPIModelName():                         schema_k8sio_apimachinery_pkg_version_Info(ref),
 	}
 }
 
@@ -1764,6 +1772,47 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 	}
 }
 
+func schema_fieldplane_apis_talos_v1alpha1_ClusterBootstrap(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterBootstrap is the one bootstrap of a cluster's etcd.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"machineName": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Control plane that is bootstrapped, or that had etcd already.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"endpoint": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Address at which it is.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"intendedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the intent to bootstrap it was recorded; absent when etcd ran already.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"completedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When etcd was known to be bootstrapped; absent until then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1783,6 +1832,70 @@ func schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref common.Reference
 				Required: []string{"name"},
 			},
 		},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_DiscoveryRequest(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DiscoveryRequest asks for a sweep of a TalosCluster's declared ranges now. It is posted to talosclusters/discover and not stored; what it asks for is told in the cluster's status.discovery.requestedAt.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object metadata; a name, if given, is that of the cluster.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What came of the request.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(talosv1alpha1.DiscoveryRequestStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			talosv1alpha1.DiscoveryRequestStatus{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_DiscoveryRequestStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DiscoveryRequestStatus is what came of a request for a sweep.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"requestedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the sweep was asked for: the sweep that answers it starts no earlier.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -1857,7 +1970,7 @@ func schema_fieldplane_apis_talos_v1alpha1_DiscoveryStatus(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Machines that answered with the UUID of another, for which nothing was created, and registered ones that share a serial or a MAC with another; newest first, at most 32.",
+							Description: "Machines that answered with the UUID of another, for which nothing was created, and registered ones that share a serial or a MAC with another; newest first, at most 32. Their reason tells which.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1866,6 +1979,13 @@ func schema_fieldplane_apis_talos_v1alpha1_DiscoveryStatus(ref common.ReferenceC
 									},
 								},
 							},
+						},
+					},
+					"asked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "How many addresses the running sweep has asked so far; absent while none runs.",
+							Type:        []string{"integer"},
+							Format:      "int32",
 						},
 					},
 				},
@@ -2019,6 +2139,14 @@ func schema_fieldplane_apis_talos_v1alpha1_IdentityCollision(ref common.Referenc
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "IdentityCollision: its UUID is that of a machine in this namespace. IdentityClaimed: its UUID is that of a machine in another namespace. SharesHardware: its serial number or a MAC address is another machine's too.\n\nPossible enum values:\n - `\"IdentityClaimed\"` has the UUID of a machine in another namespace.\n - `\"IdentityCollision\"` has the UUID of a machine in the same namespace.\n - `\"SharesHardware\"` has the serial number or a MAC address of another machine.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"IdentityClaimed", "IdentityCollision", "SharesHardware"},
+						},
+					},
 				},
 				Required: []string{"address"},
 			},
@@ -2070,12 +2198,33 @@ func schema_fieldplane_apis_talos_v1alpha1_MachineApproval(ref common.ReferenceC
 							Format:      "",
 						},
 					},
+					"role": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The role that was approved.\n\nPossible enum values:\n - `\"controlplane\"` runs etcd and the Kubernetes control plane.\n - `\"worker\"` runs workloads.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"controlplane", "worker"},
+						},
+					},
+					"installDisk": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The disk, of those that the machine had reported, that spec.install meant when it was approved: Talos is installed on no other. Absent when the machine had reported none that it could mean.",
+							Ref:         ref(talosv1alpha1.MachineDisk{}.OpenAPIModelName()),
+						},
+					},
+					"sharedHardware": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Whether it was accepted that the machine shares a serial number or a MAC address with another.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"user", "time", "identity"},
 			},
 		},
 		Dependencies: []string{
-			talosv1alpha1.MachineIdentity{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+			talosv1alpha1.MachineDisk{}.OpenAPIModelName(), talosv1alpha1.MachineIdentity{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -2110,6 +2259,13 @@ func schema_fieldplane_apis_talos_v1alpha1_MachineConfiguration(ref common.Refer
 						SchemaProps: spec.SchemaProps{
 							Description: "When the machine accepted it; absent until then.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"bundleHash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the secrets bundle that it was made with.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 				},
@@ -2221,6 +2377,13 @@ func schema_fieldplane_apis_talos_v1alpha1_MachineDisk(ref common.ReferenceCallb
 						SchemaProps: spec.SchemaProps{
 							Description: "Whether the disk rotates.",
 							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"busPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Bus path.",
+							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
@@ -2560,6 +2723,53 @@ func schema_fieldplane_apis_talos_v1alpha1_MachineNetwork(ref common.ReferenceCa
 	}
 }
 
+func schema_fieldplane_apis_talos_v1alpha1_MachineRebootStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MachineRebootStatus is a reboot that a user asked for.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"requestedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Authenticated user who asked.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"hash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the configuration for which it was asked: for another one it has to be asked again.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"intendedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the intent to reboot was recorded; absent until then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"completedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the machine was back with the configuration; absent until then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_talos_v1alpha1_MachineRejection(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -2579,6 +2789,53 @@ func schema_fieldplane_apis_talos_v1alpha1_MachineRejection(ref common.Reference
 				Required: []string{"reason"},
 			},
 		},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_MachineUpdate(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "MachineUpdate is a change of a running machine's configuration.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"hash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the configuration that the machine is to run.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since when the machine is to run it.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"rebootRequired": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Whether the machine would have to reboot, as a dry run told; it then waits for a request to talosmachines/reboot.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"intendedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the intent to send it was recorded; absent until then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"appliedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the machine accepted it; absent until then.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -2617,6 +2874,104 @@ func schema_fieldplane_apis_talos_v1alpha1_NodeTaint(ref common.ReferenceCallbac
 				Required: []string{"key", "effect"},
 			},
 		},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_RebootRequest(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RebootRequest asks for a TalosMachine to be rebooted into the configuration that waits for it. It is posted to talosmachines/reboot and not stored; the machine's status.reboot tells how it goes.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object metadata; a name, if given, is that of the machine.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What is asked for.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(talosv1alpha1.RebootRequestSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What came of the request.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(talosv1alpha1.RebootRequestStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			talosv1alpha1.RebootRequestSpec{}.OpenAPIModelName(), talosv1alpha1.RebootRequestStatus{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_RebootRequestSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RebootRequestSpec is what is asked for.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"hash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the configuration to reboot into, as status.update.hash of the machine tells it; by default whatever waits.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_fieldplane_apis_talos_v1alpha1_RebootRequestStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RebootRequestStatus is what came of a request for a reboot.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"requestedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the reboot was asked for.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"hash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the configuration that the machine will reboot into.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -2867,7 +3222,7 @@ func schema_fieldplane_apis_talos_v1alpha1_TalosClusterStatus(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions: BundleReady, DiscoveryReady.",
+							Description: "Conditions: BundleReady, DiscoveryReady, Bootstrapped.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2878,11 +3233,24 @@ func schema_fieldplane_apis_talos_v1alpha1_TalosClusterStatus(ref common.Referen
 							},
 						},
 					},
+					"bootstrap": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The one bootstrap of the cluster's etcd: recorded before it happens.",
+							Ref:         ref(talosv1alpha1.ClusterBootstrap{}.OpenAPIModelName()),
+						},
+					},
+					"bundleHash": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SHA-256 of the secrets bundle as it was last read whole: it changes when the Secret is rotated.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			talosv1alpha1.DiscoveryStatus{}.OpenAPIModelName(), talosv1alpha1.MachineCounts{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+			talosv1alpha1.ClusterBootstrap{}.OpenAPIModelName(), talosv1alpha1.DiscoveryStatus{}.OpenAPIModelName(), talosv1alpha1.MachineCounts{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
 	}
 }
 
@@ -3280,7 +3648,7 @@ func schema_fieldplane_apis_talos_v1alpha1_TalosMachineStatus(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions: Rendered, Configured, ...",
+							Description: "Conditions: Rendered, Configured, Ready, UpToDate, Drifted, RebootRequired, BackInMaintenance, SharesHardware and those that name a problem.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -3291,11 +3659,23 @@ func schema_fieldplane_apis_talos_v1alpha1_TalosMachineStatus(ref common.Referen
 							},
 						},
 					},
+					"update": {
+						SchemaProps: spec.SchemaProps{
+							Description: "A change of the running machine's configuration that is under way or waits.",
+							Ref:         ref(talosv1alpha1.MachineUpdate{}.OpenAPIModelName()),
+						},
+					},
+					"reboot": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The last reboot that a user asked for.",
+							Ref:         ref(talosv1alpha1.MachineRebootStatus{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			talosv1alpha1.MachineApproval{}.OpenAPIModelName(), talosv1alpha1.MachineConfiguration{}.OpenAPIModelName(), talosv1alpha1.MachineHardware{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+			talosv1alpha1.MachineApproval{}.OpenAPIModelName(), talosv1alpha1.MachineConfiguration{}.OpenAPIModelName(), talosv1alpha1.MachineHardware{}.OpenAPIModelName(), talosv1alpha1.MachineRebootStatus{}.OpenAPIModelName(), talosv1alpha1.MachineUpdate{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
 	}
 }
 

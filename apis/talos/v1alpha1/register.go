@@ -34,6 +34,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&TalosCluster{}, &TalosClusterList{},
 		&TalosMachine{}, &TalosMachineList{},
+		&DiscoveryRequest{}, &RebootRequest{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -5,6 +5,7 @@ import (
 )
 
 // +genclient
+// +genclient:method=RequestDiscovery,verb=create,subresource=discover,input=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.DiscoveryRequest,result=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.DiscoveryRequest
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:supportsSubresource="/status"
 
@@ -114,7 +115,7 @@ type TalosClusterStatus struct {
 	// How many machines the cluster has, by phase.
 	// +optional
 	Machines MachineCounts `json:"machines,omitempty" protobuf:"bytes,3,opt,name=machines"`
-	// Conditions: BundleReady, DiscoveryReady.
+	// Conditions: BundleReady, DiscoveryReady, Bootstrapped.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -122,6 +123,35 @@ type TalosClusterStatus struct {
 	// +k8s:listType=map
 	// +k8s:listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" protobuf:"bytes,4,rep,name=conditions"`
+	// The one bootstrap of the cluster's etcd: recorded before it happens.
+	// +optional
+	// +k8s:optional
+	Bootstrap *ClusterBootstrap `json:"bootstrap,omitempty" protobuf:"bytes,5,opt,name=bootstrap"`
+	// SHA-256 of the secrets bundle as it was last read whole: it changes when
+	// the Secret is rotated.
+	// +optional
+	// +k8s:optional
+	BundleHash string `json:"bundleHash,omitempty" protobuf:"bytes,6,opt,name=bundleHash"`
+}
+
+// ClusterBootstrap is the one bootstrap of a cluster's etcd.
+type ClusterBootstrap struct {
+	// Control plane that is bootstrapped, or that had etcd already.
+	// +optional
+	// +k8s:optional
+	MachineName string `json:"machineName,omitempty" protobuf:"bytes,1,opt,name=machineName"`
+	// Address at which it is.
+	// +optional
+	// +k8s:optional
+	Endpoint string `json:"endpoint,omitempty" protobuf:"bytes,2,opt,name=endpoint"`
+	// When the intent to bootstrap it was recorded; absent when etcd ran already.
+	// +optional
+	// +k8s:optional
+	IntendedAt *metav1.Time `json:"intendedAt,omitempty" protobuf:"bytes,3,opt,name=intendedAt"`
+	// When etcd was known to be bootstrapped; absent until then.
+	// +optional
+	// +k8s:optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty" protobuf:"bytes,4,opt,name=completedAt"`
 }
 
 // DiscoveryStatus is the last sweep of the declared ranges and what it found.
@@ -157,11 +187,15 @@ type DiscoveryStatus struct {
 	Weak []WeakCandidate `json:"weak,omitempty" protobuf:"bytes,7,rep,name=weak"`
 	// Machines that answered with the UUID of another, for which nothing was
 	// created, and registered ones that share a serial or a MAC with another;
-	// newest first, at most 32.
+	// newest first, at most 32. Their reason tells which.
 	// +optional
 	// +k8s:optional
 	// +listType=atomic
 	Collisions []IdentityCollision `json:"collisions,omitempty" protobuf:"bytes,8,rep,name=collisions"`
+	// How many addresses the running sweep has asked so far; absent while none runs.
+	// +optional
+	// +k8s:optional
+	Asked int32 `json:"asked,omitempty" protobuf:"varint,9,opt,name=asked"`
 }
 
 // WeakCandidate is a machine whose identity is incomplete.
@@ -209,7 +243,27 @@ type IdentityCollision struct {
 	// +optional
 	// +k8s:optional
 	SeenAt *metav1.Time `json:"seenAt,omitempty" protobuf:"bytes,5,opt,name=seenAt"`
+	// IdentityCollision: its UUID is that of a machine in this namespace.
+	// IdentityClaimed: its UUID is that of a machine in another namespace.
+	// SharesHardware: its serial number or a MAC address is another machine's too.
+	// +optional
+	// +k8s:optional
+	Reason IdentityFinding `json:"reason,omitempty" protobuf:"bytes,6,opt,name=reason,casttype=IdentityFinding"`
 }
+
+// IdentityFinding is in what a machine's identity is that of another.
+// +enum
+// +k8s:enum
+type IdentityFinding string
+
+const (
+	// FindingIdentityCollision has the UUID of a machine in the same namespace.
+	FindingIdentityCollision IdentityFinding = "IdentityCollision"
+	// FindingIdentityClaimed has the UUID of a machine in another namespace.
+	FindingIdentityClaimed IdentityFinding = "IdentityClaimed"
+	// FindingSharesHardware has the serial number or a MAC address of another machine.
+	FindingSharesHardware IdentityFinding = "SharesHardware"
+)
 
 // MachineCounts counts the machines of a cluster.
 type MachineCounts struct {
@@ -233,4 +287,26 @@ type MachineCounts struct {
 	// +optional
 	// +k8s:optional
 	Failed int32 `json:"failed,omitempty" protobuf:"varint,5,opt,name=failed"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// DiscoveryRequest asks for a sweep of a TalosCluster's declared ranges now. It
+// is posted to talosclusters/discover and not stored; what it asks for is told in
+// the cluster's status.discovery.requestedAt.
+type DiscoveryRequest struct {
+	metav1.TypeMeta `json:",inline"`
+	// Object metadata; a name, if given, is that of the cluster.
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// What came of the request.
+	Status DiscoveryRequestStatus `json:"status,omitempty" protobuf:"bytes,2,opt,name=status"`
+}
+
+// DiscoveryRequestStatus is what came of a request for a sweep.
+type DiscoveryRequestStatus struct {
+	// When the sweep was asked for: the sweep that answers it starts no earlier.
+	// +optional
+	// +k8s:optional
+	RequestedAt *metav1.Time `json:"requestedAt,omitempty" protobuf:"bytes,1,opt,name=requestedAt"`
 }

@@ -7,6 +7,7 @@ import (
 // +genclient
 // +genclient:method=UpdateApproval,verb=update,subresource=approval,input=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.TalosMachine,result=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.TalosMachine
 // +genclient:method=UpdateEndpoint,verb=update,subresource=endpoint,input=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.TalosMachine,result=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.TalosMachine
+// +genclient:method=RequestReboot,verb=create,subresource=reboot,input=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.RebootRequest,result=github.com/fieldplane/fieldplane/apis/talos/v1alpha1.RebootRequest
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:supportsSubresource="/status"
 // +k8s:supportsSubresource="/approval"
@@ -400,7 +401,8 @@ type TalosMachineStatus struct {
 	// +optional
 	// +k8s:optional
 	NodeName string `json:"nodeName,omitempty" protobuf:"bytes,9,opt,name=nodeName"`
-	// Conditions: Rendered, Configured, ...
+	// Conditions: Rendered, Configured, Ready, UpToDate, Drifted, RebootRequired,
+	// BackInMaintenance, SharesHardware and those that name a problem.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -408,6 +410,64 @@ type TalosMachineStatus struct {
 	// +k8s:listType=map
 	// +k8s:listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" protobuf:"bytes,10,rep,name=conditions"`
+	// A change of the running machine's configuration that is under way or waits.
+	// +optional
+	// +k8s:optional
+	Update *MachineUpdate `json:"update,omitempty" protobuf:"bytes,11,opt,name=update"`
+	// The last reboot that a user asked for.
+	// +optional
+	// +k8s:optional
+	Reboot *MachineRebootStatus `json:"reboot,omitempty" protobuf:"bytes,12,opt,name=reboot"`
+}
+
+// MachineUpdate is a change of a running machine's configuration.
+type MachineUpdate struct {
+	// SHA-256 of the configuration that the machine is to run.
+	// +optional
+	// +k8s:optional
+	Hash string `json:"hash,omitempty" protobuf:"bytes,1,opt,name=hash"`
+	// Since when the machine is to run it.
+	// +optional
+	// +k8s:optional
+	Since *metav1.Time `json:"since,omitempty" protobuf:"bytes,2,opt,name=since"`
+	// Whether the machine would have to reboot, as a dry run told; it then waits
+	// for a request to talosmachines/reboot.
+	// +optional
+	// +k8s:optional
+	RebootRequired bool `json:"rebootRequired,omitempty" protobuf:"varint,3,opt,name=rebootRequired"`
+	// When the intent to send it was recorded; absent until then.
+	// +optional
+	// +k8s:optional
+	IntendedAt *metav1.Time `json:"intendedAt,omitempty" protobuf:"bytes,4,opt,name=intendedAt"`
+	// When the machine accepted it; absent until then.
+	// +optional
+	// +k8s:optional
+	AppliedAt *metav1.Time `json:"appliedAt,omitempty" protobuf:"bytes,5,opt,name=appliedAt"`
+}
+
+// MachineRebootStatus is a reboot that a user asked for.
+type MachineRebootStatus struct {
+	// When.
+	// +optional
+	// +k8s:optional
+	RequestedAt *metav1.Time `json:"requestedAt,omitempty" protobuf:"bytes,1,opt,name=requestedAt"`
+	// Authenticated user who asked.
+	// +optional
+	// +k8s:optional
+	RequestedBy string `json:"requestedBy,omitempty" protobuf:"bytes,2,opt,name=requestedBy"`
+	// SHA-256 of the configuration for which it was asked: for another one it
+	// has to be asked again.
+	// +optional
+	// +k8s:optional
+	Hash string `json:"hash,omitempty" protobuf:"bytes,3,opt,name=hash"`
+	// When the intent to reboot was recorded; absent until then.
+	// +optional
+	// +k8s:optional
+	IntendedAt *metav1.Time `json:"intendedAt,omitempty" protobuf:"bytes,4,opt,name=intendedAt"`
+	// When the machine was back with the configuration; absent until then.
+	// +optional
+	// +k8s:optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty" protobuf:"bytes,5,opt,name=completedAt"`
 }
 
 // MachineHardware is what an approver needs to see of a machine.
@@ -467,6 +527,10 @@ type MachineDisk struct {
 	// +optional
 	// +k8s:optional
 	Rotational bool `json:"rotational,omitempty" protobuf:"varint,7,opt,name=rotational"`
+	// Bus path.
+	// +optional
+	// +k8s:optional
+	BusPath string `json:"busPath,omitempty" protobuf:"bytes,8,opt,name=busPath"`
 }
 
 // MachineLink is a physical link as the machine reports it.
@@ -505,6 +569,21 @@ type MachineApproval struct {
 	// +optional
 	// +k8s:optional
 	UnverifiedFingerprint bool `json:"unverifiedFingerprint,omitempty" protobuf:"varint,5,opt,name=unverifiedFingerprint"`
+	// The role that was approved.
+	// +optional
+	// +k8s:optional
+	Role MachineRole `json:"role,omitempty" protobuf:"bytes,6,opt,name=role,casttype=MachineRole"`
+	// The disk, of those that the machine had reported, that spec.install meant
+	// when it was approved: Talos is installed on no other. Absent when the
+	// machine had reported none that it could mean.
+	// +optional
+	// +k8s:optional
+	InstallDisk *MachineDisk `json:"installDisk,omitempty" protobuf:"bytes,7,opt,name=installDisk"`
+	// Whether it was accepted that the machine shares a serial number or a MAC
+	// address with another.
+	// +optional
+	// +k8s:optional
+	SharedHardware bool `json:"sharedHardware,omitempty" protobuf:"varint,8,opt,name=sharedHardware"`
 }
 
 // MachineConfiguration is the sending of a configuration.
@@ -525,4 +604,46 @@ type MachineConfiguration struct {
 	// +optional
 	// +k8s:optional
 	AppliedAt *metav1.Time `json:"appliedAt,omitempty" protobuf:"bytes,4,opt,name=appliedAt"`
+	// SHA-256 of the secrets bundle that it was made with.
+	// +optional
+	// +k8s:optional
+	BundleHash string `json:"bundleHash,omitempty" protobuf:"bytes,5,opt,name=bundleHash"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// RebootRequest asks for a TalosMachine to be rebooted into the configuration
+// that waits for it. It is posted to talosmachines/reboot and not stored; the
+// machine's status.reboot tells how it goes.
+type RebootRequest struct {
+	metav1.TypeMeta `json:",inline"`
+	// Object metadata; a name, if given, is that of the machine.
+	metav1.ObjectMeta `json:"metadata,omitempty" protobuf:"bytes,1,opt,name=metadata"`
+
+	// What is asked for.
+	Spec RebootRequestSpec `json:"spec,omitempty" protobuf:"bytes,2,opt,name=spec"`
+	// What came of the request.
+	Status RebootRequestStatus `json:"status,omitempty" protobuf:"bytes,3,opt,name=status"`
+}
+
+// RebootRequestSpec is what is asked for.
+type RebootRequestSpec struct {
+	// SHA-256 of the configuration to reboot into, as status.update.hash of the
+	// machine tells it; by default whatever waits.
+	// +optional
+	// +k8s:optional
+	// +k8s:maxLength=64
+	Hash string `json:"hash,omitempty" protobuf:"bytes,1,opt,name=hash"`
+}
+
+// RebootRequestStatus is what came of a request for a reboot.
+type RebootRequestStatus struct {
+	// When the reboot was asked for.
+	// +optional
+	// +k8s:optional
+	RequestedAt *metav1.Time `json:"requestedAt,omitempty" protobuf:"bytes,1,opt,name=requestedAt"`
+	// SHA-256 of the configuration that the machine will reboot into.
+	// +optional
+	// +k8s:optional
+	Hash string `json:"hash,omitempty" protobuf:"bytes,2,opt,name=hash"`
 }

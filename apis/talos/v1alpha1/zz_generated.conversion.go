@@ -20,6 +20,16 @@ func init() {
 // RegisterConversions adds conversion functions to the given scheme.
 // Public to allow building arbitrary schemes.
 func RegisterConversions(s *runtime.Scheme) error {
+	if err := s.AddGeneratedConversionFunc((*ClusterBootstrap)(nil), (*talos.ClusterBootstrap)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ClusterBootstrap_To_talos_ClusterBootstrap(a.(*ClusterBootstrap), b.(*talos.ClusterBootstrap), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.ClusterBootstrap)(nil), (*ClusterBootstrap)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_ClusterBootstrap_To_v1alpha1_ClusterBootstrap(a.(*talos.ClusterBootstrap), b.(*ClusterBootstrap), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*ClusterReference)(nil), (*talos.ClusterReference)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_ClusterReference_To_talos_ClusterReference(a.(*ClusterReference), b.(*talos.ClusterReference), scope)
 	}); err != nil {
@@ -27,6 +37,26 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*talos.ClusterReference)(nil), (*ClusterReference)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_talos_ClusterReference_To_v1alpha1_ClusterReference(a.(*talos.ClusterReference), b.(*ClusterReference), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*DiscoveryRequest)(nil), (*talos.DiscoveryRequest)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_DiscoveryRequest_To_talos_DiscoveryRequest(a.(*DiscoveryRequest), b.(*talos.DiscoveryRequest), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.DiscoveryRequest)(nil), (*DiscoveryRequest)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_DiscoveryRequest_To_v1alpha1_DiscoveryRequest(a.(*talos.DiscoveryRequest), b.(*DiscoveryRequest), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*DiscoveryRequestStatus)(nil), (*talos.DiscoveryRequestStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus(a.(*DiscoveryRequestStatus), b.(*talos.DiscoveryRequestStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.DiscoveryRequestStatus)(nil), (*DiscoveryRequestStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus(a.(*talos.DiscoveryRequestStatus), b.(*DiscoveryRequestStatus), scope)
 	}); err != nil {
 		return err
 	}
@@ -170,6 +200,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*MachineRebootStatus)(nil), (*talos.MachineRebootStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_MachineRebootStatus_To_talos_MachineRebootStatus(a.(*MachineRebootStatus), b.(*talos.MachineRebootStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.MachineRebootStatus)(nil), (*MachineRebootStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_MachineRebootStatus_To_v1alpha1_MachineRebootStatus(a.(*talos.MachineRebootStatus), b.(*MachineRebootStatus), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*MachineRejection)(nil), (*talos.MachineRejection)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_MachineRejection_To_talos_MachineRejection(a.(*MachineRejection), b.(*talos.MachineRejection), scope)
 	}); err != nil {
@@ -180,6 +220,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*MachineUpdate)(nil), (*talos.MachineUpdate)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_MachineUpdate_To_talos_MachineUpdate(a.(*MachineUpdate), b.(*talos.MachineUpdate), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.MachineUpdate)(nil), (*MachineUpdate)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_MachineUpdate_To_v1alpha1_MachineUpdate(a.(*talos.MachineUpdate), b.(*MachineUpdate), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*NodeTaint)(nil), (*talos.NodeTaint)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_NodeTaint_To_talos_NodeTaint(a.(*NodeTaint), b.(*talos.NodeTaint), scope)
 	}); err != nil {
@@ -187,6 +237,36 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*talos.NodeTaint)(nil), (*NodeTaint)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_talos_NodeTaint_To_v1alpha1_NodeTaint(a.(*talos.NodeTaint), b.(*NodeTaint), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*RebootRequest)(nil), (*talos.RebootRequest)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_RebootRequest_To_talos_RebootRequest(a.(*RebootRequest), b.(*talos.RebootRequest), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.RebootRequest)(nil), (*RebootRequest)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_RebootRequest_To_v1alpha1_RebootRequest(a.(*talos.RebootRequest), b.(*RebootRequest), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*RebootRequestSpec)(nil), (*talos.RebootRequestSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec(a.(*RebootRequestSpec), b.(*talos.RebootRequestSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.RebootRequestSpec)(nil), (*RebootRequestSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec(a.(*talos.RebootRequestSpec), b.(*RebootRequestSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*RebootRequestStatus)(nil), (*talos.RebootRequestStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus(a.(*RebootRequestStatus), b.(*talos.RebootRequestStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*talos.RebootRequestStatus)(nil), (*RebootRequestStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus(a.(*talos.RebootRequestStatus), b.(*RebootRequestStatus), scope)
 	}); err != nil {
 		return err
 	}
@@ -303,6 +383,26 @@ func RegisterConversions(s *runtime.Scheme) error {
 	return nil
 }
 
+func autoConvert_v1alpha1_ClusterBootstrap_To_talos_ClusterBootstrap(in *ClusterBootstrap, out *talos.ClusterBootstrap, s conversion.Scope) error {
+	*out = *(*talos.ClusterBootstrap)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ClusterBootstrap_To_talos_ClusterBootstrap is an autogenerated conversion function.
+func Convert_v1alpha1_ClusterBootstrap_To_talos_ClusterBootstrap(in *ClusterBootstrap, out *talos.ClusterBootstrap, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ClusterBootstrap_To_talos_ClusterBootstrap(in, out, s)
+}
+
+func autoConvert_talos_ClusterBootstrap_To_v1alpha1_ClusterBootstrap(in *talos.ClusterBootstrap, out *ClusterBootstrap, s conversion.Scope) error {
+	*out = *(*ClusterBootstrap)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_ClusterBootstrap_To_v1alpha1_ClusterBootstrap is an autogenerated conversion function.
+func Convert_talos_ClusterBootstrap_To_v1alpha1_ClusterBootstrap(in *talos.ClusterBootstrap, out *ClusterBootstrap, s conversion.Scope) error {
+	return autoConvert_talos_ClusterBootstrap_To_v1alpha1_ClusterBootstrap(in, out, s)
+}
+
 func autoConvert_v1alpha1_ClusterReference_To_talos_ClusterReference(in *ClusterReference, out *talos.ClusterReference, s conversion.Scope) error {
 	*out = *(*talos.ClusterReference)(unsafe.Pointer(in))
 	return nil
@@ -321,6 +421,52 @@ func autoConvert_talos_ClusterReference_To_v1alpha1_ClusterReference(in *talos.C
 // Convert_talos_ClusterReference_To_v1alpha1_ClusterReference is an autogenerated conversion function.
 func Convert_talos_ClusterReference_To_v1alpha1_ClusterReference(in *talos.ClusterReference, out *ClusterReference, s conversion.Scope) error {
 	return autoConvert_talos_ClusterReference_To_v1alpha1_ClusterReference(in, out, s)
+}
+
+func autoConvert_v1alpha1_DiscoveryRequest_To_talos_DiscoveryRequest(in *DiscoveryRequest, out *talos.DiscoveryRequest, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_v1alpha1_DiscoveryRequest_To_talos_DiscoveryRequest is an autogenerated conversion function.
+func Convert_v1alpha1_DiscoveryRequest_To_talos_DiscoveryRequest(in *DiscoveryRequest, out *talos.DiscoveryRequest, s conversion.Scope) error {
+	return autoConvert_v1alpha1_DiscoveryRequest_To_talos_DiscoveryRequest(in, out, s)
+}
+
+func autoConvert_talos_DiscoveryRequest_To_v1alpha1_DiscoveryRequest(in *talos.DiscoveryRequest, out *DiscoveryRequest, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_talos_DiscoveryRequest_To_v1alpha1_DiscoveryRequest is an autogenerated conversion function.
+func Convert_talos_DiscoveryRequest_To_v1alpha1_DiscoveryRequest(in *talos.DiscoveryRequest, out *DiscoveryRequest, s conversion.Scope) error {
+	return autoConvert_talos_DiscoveryRequest_To_v1alpha1_DiscoveryRequest(in, out, s)
+}
+
+func autoConvert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus(in *DiscoveryRequestStatus, out *talos.DiscoveryRequestStatus, s conversion.Scope) error {
+	*out = *(*talos.DiscoveryRequestStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus is an autogenerated conversion function.
+func Convert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus(in *DiscoveryRequestStatus, out *talos.DiscoveryRequestStatus, s conversion.Scope) error {
+	return autoConvert_v1alpha1_DiscoveryRequestStatus_To_talos_DiscoveryRequestStatus(in, out, s)
+}
+
+func autoConvert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus(in *talos.DiscoveryRequestStatus, out *DiscoveryRequestStatus, s conversion.Scope) error {
+	*out = *(*DiscoveryRequestStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus is an autogenerated conversion function.
+func Convert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus(in *talos.DiscoveryRequestStatus, out *DiscoveryRequestStatus, s conversion.Scope) error {
+	return autoConvert_talos_DiscoveryRequestStatus_To_v1alpha1_DiscoveryRequestStatus(in, out, s)
 }
 
 func autoConvert_v1alpha1_DiscoveryStatus_To_talos_DiscoveryStatus(in *DiscoveryStatus, out *talos.DiscoveryStatus, s conversion.Scope) error {
@@ -603,6 +749,26 @@ func Convert_talos_MachineNetwork_To_v1alpha1_MachineNetwork(in *talos.MachineNe
 	return autoConvert_talos_MachineNetwork_To_v1alpha1_MachineNetwork(in, out, s)
 }
 
+func autoConvert_v1alpha1_MachineRebootStatus_To_talos_MachineRebootStatus(in *MachineRebootStatus, out *talos.MachineRebootStatus, s conversion.Scope) error {
+	*out = *(*talos.MachineRebootStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_MachineRebootStatus_To_talos_MachineRebootStatus is an autogenerated conversion function.
+func Convert_v1alpha1_MachineRebootStatus_To_talos_MachineRebootStatus(in *MachineRebootStatus, out *talos.MachineRebootStatus, s conversion.Scope) error {
+	return autoConvert_v1alpha1_MachineRebootStatus_To_talos_MachineRebootStatus(in, out, s)
+}
+
+func autoConvert_talos_MachineRebootStatus_To_v1alpha1_MachineRebootStatus(in *talos.MachineRebootStatus, out *MachineRebootStatus, s conversion.Scope) error {
+	*out = *(*MachineRebootStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_MachineRebootStatus_To_v1alpha1_MachineRebootStatus is an autogenerated conversion function.
+func Convert_talos_MachineRebootStatus_To_v1alpha1_MachineRebootStatus(in *talos.MachineRebootStatus, out *MachineRebootStatus, s conversion.Scope) error {
+	return autoConvert_talos_MachineRebootStatus_To_v1alpha1_MachineRebootStatus(in, out, s)
+}
+
 func autoConvert_v1alpha1_MachineRejection_To_talos_MachineRejection(in *MachineRejection, out *talos.MachineRejection, s conversion.Scope) error {
 	*out = *(*talos.MachineRejection)(unsafe.Pointer(in))
 	return nil
@@ -623,6 +789,26 @@ func Convert_talos_MachineRejection_To_v1alpha1_MachineRejection(in *talos.Machi
 	return autoConvert_talos_MachineRejection_To_v1alpha1_MachineRejection(in, out, s)
 }
 
+func autoConvert_v1alpha1_MachineUpdate_To_talos_MachineUpdate(in *MachineUpdate, out *talos.MachineUpdate, s conversion.Scope) error {
+	*out = *(*talos.MachineUpdate)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_MachineUpdate_To_talos_MachineUpdate is an autogenerated conversion function.
+func Convert_v1alpha1_MachineUpdate_To_talos_MachineUpdate(in *MachineUpdate, out *talos.MachineUpdate, s conversion.Scope) error {
+	return autoConvert_v1alpha1_MachineUpdate_To_talos_MachineUpdate(in, out, s)
+}
+
+func autoConvert_talos_MachineUpdate_To_v1alpha1_MachineUpdate(in *talos.MachineUpdate, out *MachineUpdate, s conversion.Scope) error {
+	*out = *(*MachineUpdate)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_MachineUpdate_To_v1alpha1_MachineUpdate is an autogenerated conversion function.
+func Convert_talos_MachineUpdate_To_v1alpha1_MachineUpdate(in *talos.MachineUpdate, out *MachineUpdate, s conversion.Scope) error {
+	return autoConvert_talos_MachineUpdate_To_v1alpha1_MachineUpdate(in, out, s)
+}
+
 func autoConvert_v1alpha1_NodeTaint_To_talos_NodeTaint(in *NodeTaint, out *talos.NodeTaint, s conversion.Scope) error {
 	*out = *(*talos.NodeTaint)(unsafe.Pointer(in))
 	return nil
@@ -641,6 +827,78 @@ func autoConvert_talos_NodeTaint_To_v1alpha1_NodeTaint(in *talos.NodeTaint, out 
 // Convert_talos_NodeTaint_To_v1alpha1_NodeTaint is an autogenerated conversion function.
 func Convert_talos_NodeTaint_To_v1alpha1_NodeTaint(in *talos.NodeTaint, out *NodeTaint, s conversion.Scope) error {
 	return autoConvert_talos_NodeTaint_To_v1alpha1_NodeTaint(in, out, s)
+}
+
+func autoConvert_v1alpha1_RebootRequest_To_talos_RebootRequest(in *RebootRequest, out *talos.RebootRequest, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_v1alpha1_RebootRequest_To_talos_RebootRequest is an autogenerated conversion function.
+func Convert_v1alpha1_RebootRequest_To_talos_RebootRequest(in *RebootRequest, out *talos.RebootRequest, s conversion.Scope) error {
+	return autoConvert_v1alpha1_RebootRequest_To_talos_RebootRequest(in, out, s)
+}
+
+func autoConvert_talos_RebootRequest_To_v1alpha1_RebootRequest(in *talos.RebootRequest, out *RebootRequest, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_talos_RebootRequest_To_v1alpha1_RebootRequest is an autogenerated conversion function.
+func Convert_talos_RebootRequest_To_v1alpha1_RebootRequest(in *talos.RebootRequest, out *RebootRequest, s conversion.Scope) error {
+	return autoConvert_talos_RebootRequest_To_v1alpha1_RebootRequest(in, out, s)
+}
+
+func autoConvert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec(in *RebootRequestSpec, out *talos.RebootRequestSpec, s conversion.Scope) error {
+	*out = *(*talos.RebootRequestSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec is an autogenerated conversion function.
+func Convert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec(in *RebootRequestSpec, out *talos.RebootRequestSpec, s conversion.Scope) error {
+	return autoConvert_v1alpha1_RebootRequestSpec_To_talos_RebootRequestSpec(in, out, s)
+}
+
+func autoConvert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec(in *talos.RebootRequestSpec, out *RebootRequestSpec, s conversion.Scope) error {
+	*out = *(*RebootRequestSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec is an autogenerated conversion function.
+func Convert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec(in *talos.RebootRequestSpec, out *RebootRequestSpec, s conversion.Scope) error {
+	return autoConvert_talos_RebootRequestSpec_To_v1alpha1_RebootRequestSpec(in, out, s)
+}
+
+func autoConvert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus(in *RebootRequestStatus, out *talos.RebootRequestStatus, s conversion.Scope) error {
+	*out = *(*talos.RebootRequestStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus is an autogenerated conversion function.
+func Convert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus(in *RebootRequestStatus, out *talos.RebootRequestStatus, s conversion.Scope) error {
+	return autoConvert_v1alpha1_RebootRequestStatus_To_talos_RebootRequestStatus(in, out, s)
+}
+
+func autoConvert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus(in *talos.RebootRequestStatus, out *RebootRequestStatus, s conversion.Scope) error {
+	*out = *(*RebootRequestStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus is an autogenerated conversion function.
+func Convert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus(in *talos.RebootRequestStatus, out *RebootRequestStatus, s conversion.Scope) error {
+	return autoConvert_talos_RebootRequestStatus_To_v1alpha1_RebootRequestStatus(in, out, s)
 }
 
 func autoConvert_v1alpha1_SecretReference_To_talos_SecretReference(in *SecretReference, out *talos.SecretReference, s conversion.Scope) error {

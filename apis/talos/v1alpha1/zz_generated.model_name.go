@@ -6,8 +6,23 @@
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ClusterBootstrap) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterBootstrap"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ClusterReference) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DiscoveryRequest) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiscoveryRequest"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DiscoveryRequestStatus) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.DiscoveryRequestStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -81,13 +96,38 @@ func (in MachineNetwork) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MachineRebootStatus) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRebootStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in MachineRejection) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRejection"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in MachineUpdate) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineUpdate"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in NodeTaint) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.NodeTaint"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RebootRequest) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.RebootRequest"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RebootRequestSpec) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.RebootRequestSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RebootRequestStatus) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.talos.v1alpha1.RebootRequestStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -25,6 +25,36 @@ func init() { localSchemeBuilder.Register(RegisterValidations) }
 // RegisterValidations adds validation functions to the given scheme.
 // Public to allow building arbitrary schemes.
 func RegisterValidations(scheme *runtime.Scheme) error {
+	// type DiscoveryRequest
+	scheme.AddValidationFunc(
+		(*DiscoveryRequest)(nil),
+		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
+			switch op.Request.SubresourcePath() {
+			case "/":
+				return Validate_DiscoveryRequest(
+					ctx, op, nil, /* fldPath */
+					obj.(*DiscoveryRequest),
+					safe.Cast[*DiscoveryRequest](oldObj))
+			}
+			return field.ErrorList{
+				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
+			}
+		})
+	// type RebootRequest
+	scheme.AddValidationFunc(
+		(*RebootRequest)(nil),
+		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
+			switch op.Request.SubresourcePath() {
+			case "/":
+				return Validate_RebootRequest(
+					ctx, op, nil, /* fldPath */
+					obj.(*RebootRequest),
+					safe.Cast[*RebootRequest](oldObj))
+			}
+			return field.ErrorList{
+				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
+			}
+		})
 	// type TalosCluster
 	scheme.AddValidationFunc(
 		(*TalosCluster)(nil),
@@ -56,6 +86,127 @@ func RegisterValidations(scheme *runtime.Scheme) error {
 			}
 		})
 	return nil
+}
+
+// Validate_ClusterBootstrap validates an instance of ClusterBootstrap according
+// to declarative validation rules in the API schema.
+func Validate_ClusterBootstrap(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *ClusterBootstrap) (errs field.ErrorList) {
+
+	{ // field ClusterBootstrap.MachineName
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ClusterBootstrap) *string {
+				return &oldObj.MachineName
+			})
+		errs = append(errs, fn(fldPath.Child("machineName"), &obj.MachineName, oldVal, oldObj != nil)...)
+	}
+
+	{ // field ClusterBootstrap.Endpoint
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ClusterBootstrap) *string {
+				return &oldObj.Endpoint
+			})
+		errs = append(errs, fn(fldPath.Child("endpoint"), &obj.Endpoint, oldVal, oldObj != nil)...)
+	}
+
+	{ // field ClusterBootstrap.IntendedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ClusterBootstrap) *v1.Time {
+				return oldObj.IntendedAt
+			})
+		errs = append(errs, fn(fldPath.Child("intendedAt"), obj.IntendedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field ClusterBootstrap.CompletedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ClusterBootstrap) *v1.Time {
+				return oldObj.CompletedAt
+			})
+		errs = append(errs, fn(fldPath.Child("completedAt"), obj.CompletedAt, oldVal, oldObj != nil)...)
+	}
+
+	return errs
 }
 
 // Validate_ClusterReference validates an instance of ClusterReference according
@@ -94,6 +245,98 @@ func Validate_ClusterReference(
 				return &oldObj.Name
 			})
 		errs = append(errs, fn(fldPath.Child("name"), &obj.Name, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_DiscoveryRequest validates an instance of DiscoveryRequest according
+// to declarative validation rules in the API schema.
+func Validate_DiscoveryRequest(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *DiscoveryRequest) (errs field.ErrorList) {
+
+	// field DiscoveryRequest.TypeMeta has no validation
+
+	{ // field DiscoveryRequest.ObjectMeta
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.ObjectMeta,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, validation.Validate_ObjectMeta(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *DiscoveryRequest) *v1.ObjectMeta {
+				return &oldObj.ObjectMeta
+			})
+		errs = append(errs, fn(fldPath.Child("metadata"), &obj.ObjectMeta, oldVal, oldObj != nil)...)
+	}
+
+	{ // field DiscoveryRequest.Status
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *DiscoveryRequestStatus,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_DiscoveryRequestStatus(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *DiscoveryRequest) *DiscoveryRequestStatus {
+				return &oldObj.Status
+			})
+		errs = append(errs, fn(fldPath.Child("status"), &obj.Status, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_DiscoveryRequestStatus validates an instance of DiscoveryRequestStatus according
+// to declarative validation rules in the API schema.
+func Validate_DiscoveryRequestStatus(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *DiscoveryRequestStatus) (errs field.ErrorList) {
+
+	{ // field DiscoveryRequestStatus.RequestedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *DiscoveryRequestStatus) *v1.Time {
+				return oldObj.RequestedAt
+			})
+		errs = append(errs, fn(fldPath.Child("requestedAt"), obj.RequestedAt, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -335,6 +578,34 @@ func Validate_DiscoveryStatus(
 				return oldObj.Collisions
 			})
 		errs = append(errs, fn(fldPath.Child("collisions"), obj.Collisions, oldVal, oldObj != nil)...)
+	}
+
+	{ // field DiscoveryStatus.Asked
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *int32,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *DiscoveryStatus) *int32 {
+				return &oldObj.Asked
+			})
+		errs = append(errs, fn(fldPath.Child("asked"), &obj.Asked, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -791,6 +1062,51 @@ func Validate_IdentityCollision(
 		errs = append(errs, fn(fldPath.Child("seenAt"), obj.SeenAt, oldVal, oldObj != nil)...)
 	}
 
+	{ // field IdentityCollision.Reason
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *IdentityFinding,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_IdentityFinding(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *IdentityCollision) *IdentityFinding {
+				return &oldObj.Reason
+			})
+		errs = append(errs, fn(fldPath.Child("reason"), &obj.Reason, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+var symbolsForIdentityFinding = sets.New(FindingIdentityClaimed, FindingIdentityCollision, FindingSharesHardware)
+
+// Validate_IdentityFinding validates an instance of IdentityFinding according
+// to declarative validation rules in the API schema.
+func Validate_IdentityFinding(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *IdentityFinding) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForIdentityFinding, nil); len(e) != 0 {
+		errs = append(errs, e...)
+	}
+
 	return errs
 }
 
@@ -879,6 +1195,94 @@ func Validate_MachineApproval(
 				return &oldObj.UnverifiedFingerprint
 			})
 		errs = append(errs, fn(fldPath.Child("unverifiedFingerprint"), &obj.UnverifiedFingerprint, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineApproval.Role
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *MachineRole,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_MachineRole(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineApproval) *MachineRole {
+				return &oldObj.Role
+			})
+		errs = append(errs, fn(fldPath.Child("role"), &obj.Role, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineApproval.InstallDisk
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *MachineDisk,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_MachineDisk(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineApproval) *MachineDisk {
+				return oldObj.InstallDisk
+			})
+		errs = append(errs, fn(fldPath.Child("installDisk"), obj.InstallDisk, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineApproval.SharedHardware
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *bool,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineApproval) *bool {
+				return &oldObj.SharedHardware
+			})
+		errs = append(errs, fn(fldPath.Child("sharedHardware"), &obj.SharedHardware, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -1000,6 +1404,34 @@ func Validate_MachineConfiguration(
 				return oldObj.AppliedAt
 			})
 		errs = append(errs, fn(fldPath.Child("appliedAt"), obj.AppliedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineConfiguration.BundleHash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineConfiguration) *string {
+				return &oldObj.BundleHash
+			})
+		errs = append(errs, fn(fldPath.Child("bundleHash"), &obj.BundleHash, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -1354,6 +1786,34 @@ func Validate_MachineDisk(
 				return &oldObj.Rotational
 			})
 		errs = append(errs, fn(fldPath.Child("rotational"), &obj.Rotational, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineDisk.BusPath
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineDisk) *string {
+				return &oldObj.BusPath
+			})
+		errs = append(errs, fn(fldPath.Child("busPath"), &obj.BusPath, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -2137,6 +2597,155 @@ func Validate_MachinePhase(
 	return errs
 }
 
+// Validate_MachineRebootStatus validates an instance of MachineRebootStatus according
+// to declarative validation rules in the API schema.
+func Validate_MachineRebootStatus(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *MachineRebootStatus) (errs field.ErrorList) {
+
+	{ // field MachineRebootStatus.RequestedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineRebootStatus) *v1.Time {
+				return oldObj.RequestedAt
+			})
+		errs = append(errs, fn(fldPath.Child("requestedAt"), obj.RequestedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineRebootStatus.RequestedBy
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineRebootStatus) *string {
+				return &oldObj.RequestedBy
+			})
+		errs = append(errs, fn(fldPath.Child("requestedBy"), &obj.RequestedBy, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineRebootStatus.Hash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineRebootStatus) *string {
+				return &oldObj.Hash
+			})
+		errs = append(errs, fn(fldPath.Child("hash"), &obj.Hash, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineRebootStatus.IntendedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineRebootStatus) *v1.Time {
+				return oldObj.IntendedAt
+			})
+		errs = append(errs, fn(fldPath.Child("intendedAt"), obj.IntendedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineRebootStatus.CompletedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineRebootStatus) *v1.Time {
+				return oldObj.CompletedAt
+			})
+		errs = append(errs, fn(fldPath.Child("completedAt"), obj.CompletedAt, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
 // Validate_MachineRejection validates an instance of MachineRejection according
 // to declarative validation rules in the API schema.
 func Validate_MachineRejection(
@@ -2188,6 +2797,155 @@ func Validate_MachineRole(
 
 	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForMachineRole, nil); len(e) != 0 {
 		errs = append(errs, e...)
+	}
+
+	return errs
+}
+
+// Validate_MachineUpdate validates an instance of MachineUpdate according
+// to declarative validation rules in the API schema.
+func Validate_MachineUpdate(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *MachineUpdate) (errs field.ErrorList) {
+
+	{ // field MachineUpdate.Hash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineUpdate) *string {
+				return &oldObj.Hash
+			})
+		errs = append(errs, fn(fldPath.Child("hash"), &obj.Hash, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineUpdate.Since
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineUpdate) *v1.Time {
+				return oldObj.Since
+			})
+		errs = append(errs, fn(fldPath.Child("since"), obj.Since, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineUpdate.RebootRequired
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *bool,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineUpdate) *bool {
+				return &oldObj.RebootRequired
+			})
+		errs = append(errs, fn(fldPath.Child("rebootRequired"), &obj.RebootRequired, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineUpdate.IntendedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineUpdate) *v1.Time {
+				return oldObj.IntendedAt
+			})
+		errs = append(errs, fn(fldPath.Child("intendedAt"), obj.IntendedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field MachineUpdate.AppliedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *MachineUpdate) *v1.Time {
+				return oldObj.AppliedAt
+			})
+		errs = append(errs, fn(fldPath.Child("appliedAt"), obj.AppliedAt, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -2291,6 +3049,188 @@ func Validate_NodeTaint(
 				return &oldObj.Effect
 			})
 		errs = append(errs, fn(fldPath.Child("effect"), &obj.Effect, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_RebootRequest validates an instance of RebootRequest according
+// to declarative validation rules in the API schema.
+func Validate_RebootRequest(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *RebootRequest) (errs field.ErrorList) {
+
+	// field RebootRequest.TypeMeta has no validation
+
+	{ // field RebootRequest.ObjectMeta
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.ObjectMeta,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, validation.Validate_ObjectMeta(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequest) *v1.ObjectMeta {
+				return &oldObj.ObjectMeta
+			})
+		errs = append(errs, fn(fldPath.Child("metadata"), &obj.ObjectMeta, oldVal, oldObj != nil)...)
+	}
+
+	{ // field RebootRequest.Spec
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *RebootRequestSpec,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_RebootRequestSpec(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequest) *RebootRequestSpec {
+				return &oldObj.Spec
+			})
+		errs = append(errs, fn(fldPath.Child("spec"), &obj.Spec, oldVal, oldObj != nil)...)
+	}
+
+	{ // field RebootRequest.Status
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *RebootRequestStatus,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_RebootRequestStatus(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequest) *RebootRequestStatus {
+				return &oldObj.Status
+			})
+		errs = append(errs, fn(fldPath.Child("status"), &obj.Status, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_RebootRequestSpec validates an instance of RebootRequestSpec according
+// to declarative validation rules in the API schema.
+func Validate_RebootRequestSpec(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *RebootRequestSpec) (errs field.ErrorList) {
+
+	{ // field RebootRequestSpec.Hash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 64); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequestSpec) *string {
+				return &oldObj.Hash
+			})
+		errs = append(errs, fn(fldPath.Child("hash"), &obj.Hash, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_RebootRequestStatus validates an instance of RebootRequestStatus according
+// to declarative validation rules in the API schema.
+func Validate_RebootRequestStatus(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *RebootRequestStatus) (errs field.ErrorList) {
+
+	{ // field RebootRequestStatus.RequestedAt
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequestStatus) *v1.Time {
+				return oldObj.RequestedAt
+			})
+		errs = append(errs, fn(fldPath.Child("requestedAt"), obj.RequestedAt, oldVal, oldObj != nil)...)
+	}
+
+	{ // field RebootRequestStatus.Hash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *RebootRequestStatus) *string {
+				return &oldObj.Hash
+			})
+		errs = append(errs, fn(fldPath.Child("hash"), &obj.Hash, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -2804,6 +3744,64 @@ func Validate_TalosClusterStatus(
 				return oldObj.Conditions
 			})
 		errs = append(errs, fn(fldPath.Child("conditions"), obj.Conditions, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TalosClusterStatus.Bootstrap
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *ClusterBootstrap,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_ClusterBootstrap(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TalosClusterStatus) *ClusterBootstrap {
+				return oldObj.Bootstrap
+			})
+		errs = append(errs, fn(fldPath.Child("bootstrap"), obj.Bootstrap, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TalosClusterStatus.BundleHash
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TalosClusterStatus) *string {
+				return &oldObj.BundleHash
+			})
+		errs = append(errs, fn(fldPath.Child("bundleHash"), &obj.BundleHash, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -3728,6 +4726,66 @@ func Validate_TalosMachineStatus(
 				return oldObj.Conditions
 			})
 		errs = append(errs, fn(fldPath.Child("conditions"), obj.Conditions, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TalosMachineStatus.Update
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *MachineUpdate,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_MachineUpdate(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TalosMachineStatus) *MachineUpdate {
+				return oldObj.Update
+			})
+		errs = append(errs, fn(fldPath.Child("update"), obj.Update, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TalosMachineStatus.Reboot
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *MachineRebootStatus,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_MachineRebootStatus(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TalosMachineStatus) *MachineRebootStatus {
+				return oldObj.Reboot
+			})
+		errs = append(errs, fn(fldPath.Child("reboot"), obj.Reboot, oldVal, oldObj != nil)...)
 	}
 
 	return errs

@@ -551,6 +551,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: state
       type:
         scalar: string
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterBootstrap
+  map:
+    fields:
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: endpoint
+      type:
+        scalar: string
+    - name: intendedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: machineName
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterReference
   map:
     fields:
@@ -562,6 +577,9 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: answered
+      type:
+        scalar: numeric
+    - name: asked
       type:
         scalar: numeric
     - name: candidates
@@ -646,6 +664,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: message
       type:
         scalar: string
+    - name: reason
+      type:
+        scalar: string
     - name: seenAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -659,6 +680,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineIdentity
       default: {}
+    - name: installDisk
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineDisk
+    - name: role
+      type:
+        scalar: string
+    - name: sharedHardware
+      type:
+        scalar: boolean
     - name: time
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -675,6 +705,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: appliedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: bundleHash
+      type:
+        scalar: string
     - name: endpoint
       type:
         scalar: string
@@ -705,6 +738,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineDisk
   map:
     fields:
+    - name: busPath
+      type:
+        scalar: string
     - name: model
       type:
         scalar: string
@@ -837,6 +873,24 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRebootStatus
+  map:
+    fields:
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: hash
+      type:
+        scalar: string
+    - name: intendedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: requestedBy
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRejection
   map:
     fields:
@@ -844,6 +898,24 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineUpdate
+  map:
+    fields:
+    - name: appliedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: hash
+      type:
+        scalar: string
+    - name: intendedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: rebootRequired
+      type:
+        scalar: boolean
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.NodeTaint
   map:
     fields:
@@ -924,6 +996,12 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.TalosClusterStatus
   map:
     fields:
+    - name: bootstrap
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterBootstrap
+    - name: bundleHash
+      type:
+        scalar: string
     - name: conditions
       type:
         list:
@@ -1076,9 +1154,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: phase
       type:
         scalar: string
+    - name: reboot
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineRebootStatus
     - name: talosVersion
       type:
         scalar: string
+    - name: update
+      type:
+        namedType: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.MachineUpdate
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.WeakCandidate
   map:
     fields:

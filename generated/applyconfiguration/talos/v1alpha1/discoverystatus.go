@@ -27,8 +27,10 @@ type DiscoveryStatusApplyConfiguration struct {
 	Weak []WeakCandidateApplyConfiguration `json:"weak,omitempty"`
 	// Machines that answered with the UUID of another, for which nothing was
 	// created, and registered ones that share a serial or a MAC with another;
-	// newest first, at most 32.
+	// newest first, at most 32. Their reason tells which.
 	Collisions []IdentityCollisionApplyConfiguration `json:"collisions,omitempty"`
+	// How many addresses the running sweep has asked so far; absent while none runs.
+	Asked *int32 `json:"asked,omitempty"`
 }
 
 // DiscoveryStatusApplyConfiguration constructs a declarative configuration of the DiscoveryStatus type for use with
@@ -108,5 +110,13 @@ func (b *DiscoveryStatusApplyConfiguration) WithCollisions(values ...*IdentityCo
 		}
 		b.Collisions = append(b.Collisions, *values[i])
 	}
+	return b
+}
+
+// WithAsked sets the Asked field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Asked field is set to the value of the last call.
+func (b *DiscoveryStatusApplyConfiguration) WithAsked(value int32) *DiscoveryStatusApplyConfiguration {
+	b.Asked = &value
 	return b
 }

@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	talosv1alpha1 "github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,6 +22,10 @@ type IdentityCollisionApplyConfiguration struct {
 	Message *string `json:"message,omitempty"`
 	// When it was first seen so.
 	SeenAt *v1.Time `json:"seenAt,omitempty"`
+	// IdentityCollision: its UUID is that of a machine in this namespace.
+	// IdentityClaimed: its UUID is that of a machine in another namespace.
+	// SharesHardware: its serial number or a MAC address is another machine's too.
+	Reason *talosv1alpha1.IdentityFinding `json:"reason,omitempty"`
 }
 
 // IdentityCollisionApplyConfiguration constructs a declarative configuration of the IdentityCollision type for use with
@@ -66,5 +71,13 @@ func (b *IdentityCollisionApplyConfiguration) WithMessage(value string) *Identit
 // If called multiple times, the SeenAt field is set to the value of the last call.
 func (b *IdentityCollisionApplyConfiguration) WithSeenAt(value v1.Time) *IdentityCollisionApplyConfiguration {
 	b.SeenAt = &value
+	return b
+}
+
+// WithReason sets the Reason field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reason field is set to the value of the last call.
+func (b *IdentityCollisionApplyConfiguration) WithReason(value talosv1alpha1.IdentityFinding) *IdentityCollisionApplyConfiguration {
+	b.Reason = &value
 	return b
 }

@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	talosv1alpha1 "github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,6 +22,15 @@ type MachineApprovalApplyConfiguration struct {
 	Fingerprint *string `json:"fingerprint,omitempty"`
 	// Whether sending without a verified fingerprint was accepted.
 	UnverifiedFingerprint *bool `json:"unverifiedFingerprint,omitempty"`
+	// The role that was approved.
+	Role *talosv1alpha1.MachineRole `json:"role,omitempty"`
+	// The disk, of those that the machine had reported, that spec.install meant
+	// when it was approved: Talos is installed on no other. Absent when the
+	// machine had reported none that it could mean.
+	InstallDisk *MachineDiskApplyConfiguration `json:"installDisk,omitempty"`
+	// Whether it was accepted that the machine shares a serial number or a MAC
+	// address with another.
+	SharedHardware *bool `json:"sharedHardware,omitempty"`
 }
 
 // MachineApprovalApplyConfiguration constructs a declarative configuration of the MachineApproval type for use with
@@ -66,5 +76,29 @@ func (b *MachineApprovalApplyConfiguration) WithFingerprint(value string) *Machi
 // If called multiple times, the UnverifiedFingerprint field is set to the value of the last call.
 func (b *MachineApprovalApplyConfiguration) WithUnverifiedFingerprint(value bool) *MachineApprovalApplyConfiguration {
 	b.UnverifiedFingerprint = &value
+	return b
+}
+
+// WithRole sets the Role field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Role field is set to the value of the last call.
+func (b *MachineApprovalApplyConfiguration) WithRole(value talosv1alpha1.MachineRole) *MachineApprovalApplyConfiguration {
+	b.Role = &value
+	return b
+}
+
+// WithInstallDisk sets the InstallDisk field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the InstallDisk field is set to the value of the last call.
+func (b *MachineApprovalApplyConfiguration) WithInstallDisk(value *MachineDiskApplyConfiguration) *MachineApprovalApplyConfiguration {
+	b.InstallDisk = value
+	return b
+}
+
+// WithSharedHardware sets the SharedHardware field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SharedHardware field is set to the value of the last call.
+func (b *MachineApprovalApplyConfiguration) WithSharedHardware(value bool) *MachineApprovalApplyConfiguration {
+	b.SharedHardware = &value
 	return b
 }

@@ -19,6 +19,8 @@ type MachineConfigurationApplyConfiguration struct {
 	IntendedAt *v1.Time `json:"intendedAt,omitempty"`
 	// When the machine accepted it; absent until then.
 	AppliedAt *v1.Time `json:"appliedAt,omitempty"`
+	// SHA-256 of the secrets bundle that it was made with.
+	BundleHash *string `json:"bundleHash,omitempty"`
 }
 
 // MachineConfigurationApplyConfiguration constructs a declarative configuration of the MachineConfiguration type for use with
@@ -56,5 +58,13 @@ func (b *MachineConfigurationApplyConfiguration) WithIntendedAt(value v1.Time) *
 // If called multiple times, the AppliedAt field is set to the value of the last call.
 func (b *MachineConfigurationApplyConfiguration) WithAppliedAt(value v1.Time) *MachineConfigurationApplyConfiguration {
 	b.AppliedAt = &value
+	return b
+}
+
+// WithBundleHash sets the BundleHash field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BundleHash field is set to the value of the last call.
+func (b *MachineConfigurationApplyConfiguration) WithBundleHash(value string) *MachineConfigurationApplyConfiguration {
+	b.BundleHash = &value
 	return b
 }

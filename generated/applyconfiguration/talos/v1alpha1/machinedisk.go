@@ -21,6 +21,8 @@ type MachineDiskApplyConfiguration struct {
 	Transport *string `json:"transport,omitempty"`
 	// Whether the disk rotates.
 	Rotational *bool `json:"rotational,omitempty"`
+	// Bus path.
+	BusPath *string `json:"busPath,omitempty"`
 }
 
 // MachineDiskApplyConfiguration constructs a declarative configuration of the MachineDisk type for use with
@@ -82,5 +84,13 @@ func (b *MachineDiskApplyConfiguration) WithTransport(value string) *MachineDisk
 // If called multiple times, the Rotational field is set to the value of the last call.
 func (b *MachineDiskApplyConfiguration) WithRotational(value bool) *MachineDiskApplyConfiguration {
 	b.Rotational = &value
+	return b
+}
+
+// WithBusPath sets the BusPath field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BusPath field is set to the value of the last call.
+func (b *MachineDiskApplyConfiguration) WithBusPath(value string) *MachineDiskApplyConfiguration {
+	b.BusPath = &value
 	return b
 }

@@ -72,6 +72,12 @@ func ExtractTalosCluster(talosCluster *talosv1alpha1.TalosCluster, fieldManager 
 	return ExtractTalosClusterFrom(talosCluster, fieldManager, "")
 }
 
+// ExtractTalosClusterDiscover extracts the applied configuration owned by fieldManager from
+// talosCluster for the discover subresource.
+func ExtractTalosClusterDiscover(talosCluster *talosv1alpha1.TalosCluster, fieldManager string) (*TalosClusterApplyConfiguration, error) {
+	return ExtractTalosClusterFrom(talosCluster, fieldManager, "discover")
+}
+
 // ExtractTalosClusterStatus extracts the applied configuration owned by fieldManager from
 // talosCluster for the status subresource.
 func ExtractTalosClusterStatus(talosCluster *talosv1alpha1.TalosCluster, fieldManager string) (*TalosClusterApplyConfiguration, error) {

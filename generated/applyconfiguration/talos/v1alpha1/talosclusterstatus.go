@@ -17,8 +17,13 @@ type TalosClusterStatusApplyConfiguration struct {
 	Discovery *DiscoveryStatusApplyConfiguration `json:"discovery,omitempty"`
 	// How many machines the cluster has, by phase.
 	Machines *MachineCountsApplyConfiguration `json:"machines,omitempty"`
-	// Conditions: BundleReady, DiscoveryReady.
+	// Conditions: BundleReady, DiscoveryReady, Bootstrapped.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// The one bootstrap of the cluster's etcd: recorded before it happens.
+	Bootstrap *ClusterBootstrapApplyConfiguration `json:"bootstrap,omitempty"`
+	// SHA-256 of the secrets bundle as it was last read whole: it changes when
+	// the Secret is rotated.
+	BundleHash *string `json:"bundleHash,omitempty"`
 }
 
 // TalosClusterStatusApplyConfiguration constructs a declarative configuration of the TalosClusterStatus type for use with
@@ -61,5 +66,21 @@ func (b *TalosClusterStatusApplyConfiguration) WithConditions(values ...*v1.Cond
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithBootstrap sets the Bootstrap field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Bootstrap field is set to the value of the last call.
+func (b *TalosClusterStatusApplyConfiguration) WithBootstrap(value *ClusterBootstrapApplyConfiguration) *TalosClusterStatusApplyConfiguration {
+	b.Bootstrap = value
+	return b
+}
+
+// WithBundleHash sets the BundleHash field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BundleHash field is set to the value of the last call.
+func (b *TalosClusterStatusApplyConfiguration) WithBundleHash(value string) *TalosClusterStatusApplyConfiguration {
+	b.BundleHash = &value
 	return b
 }

@@ -84,6 +84,12 @@ func ExtractTalosMachineEndpoint(talosMachine *talosv1alpha1.TalosMachine, field
 	return ExtractTalosMachineFrom(talosMachine, fieldManager, "endpoint")
 }
 
+// ExtractTalosMachineReboot extracts the applied configuration owned by fieldManager from
+// talosMachine for the reboot subresource.
+func ExtractTalosMachineReboot(talosMachine *talosv1alpha1.TalosMachine, fieldManager string) (*TalosMachineApplyConfiguration, error) {
+	return ExtractTalosMachineFrom(talosMachine, fieldManager, "reboot")
+}
+
 // ExtractTalosMachineStatus extracts the applied configuration owned by fieldManager from
 // talosMachine for the status subresource.
 func ExtractTalosMachineStatus(talosMachine *talosv1alpha1.TalosMachine, fieldManager string) (*TalosMachineApplyConfiguration, error) {

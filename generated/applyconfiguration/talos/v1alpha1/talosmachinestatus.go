@@ -32,8 +32,13 @@ type TalosMachineStatusApplyConfiguration struct {
 	TalosVersion *string `json:"talosVersion,omitempty"`
 	// Node that the machine became.
 	NodeName *string `json:"nodeName,omitempty"`
-	// Conditions: Rendered, Configured, ...
+	// Conditions: Rendered, Configured, Ready, UpToDate, Drifted, RebootRequired,
+	// BackInMaintenance, SharesHardware and those that name a problem.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// A change of the running machine's configuration that is under way or waits.
+	Update *MachineUpdateApplyConfiguration `json:"update,omitempty"`
+	// The last reboot that a user asked for.
+	Reboot *MachineRebootStatusApplyConfiguration `json:"reboot,omitempty"`
 }
 
 // TalosMachineStatusApplyConfiguration constructs a declarative configuration of the TalosMachineStatus type for use with
@@ -124,5 +129,21 @@ func (b *TalosMachineStatusApplyConfiguration) WithConditions(values ...*v1.Cond
 		}
 		b.Conditions = append(b.Conditions, *values[i])
 	}
+	return b
+}
+
+// WithUpdate sets the Update field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Update field is set to the value of the last call.
+func (b *TalosMachineStatusApplyConfiguration) WithUpdate(value *MachineUpdateApplyConfiguration) *TalosMachineStatusApplyConfiguration {
+	b.Update = value
+	return b
+}
+
+// WithReboot sets the Reboot field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Reboot field is set to the value of the last call.
+func (b *TalosMachineStatusApplyConfiguration) WithReboot(value *MachineRebootStatusApplyConfiguration) *TalosMachineStatusApplyConfiguration {
+	b.Reboot = value
 	return b
 }

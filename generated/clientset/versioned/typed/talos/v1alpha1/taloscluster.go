@@ -35,6 +35,8 @@ type TalosClusterInterface interface {
 	Apply(ctx context.Context, talosCluster *applyconfigurationtalosv1alpha1.TalosClusterApplyConfiguration, opts v1.ApplyOptions) (result *talosv1alpha1.TalosCluster, err error)
 	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
 	ApplyStatus(ctx context.Context, talosCluster *applyconfigurationtalosv1alpha1.TalosClusterApplyConfiguration, opts v1.ApplyOptions) (result *talosv1alpha1.TalosCluster, err error)
+	RequestDiscovery(ctx context.Context, talosClusterName string, discoveryRequest *talosv1alpha1.DiscoveryRequest, opts v1.CreateOptions) (*talosv1alpha1.DiscoveryRequest, error)
+
 	TalosClusterExpansion
 }
 
@@ -56,4 +58,20 @@ func newTalosClusters(c *TalosV1alpha1Client, namespace string) *talosClusters {
 			gentype.PrefersProtobuf[*talosv1alpha1.TalosCluster](),
 		),
 	}
+}
+
+// RequestDiscovery takes the representation of a discoveryRequest and creates it.  Returns the server's representation of the discoveryRequest, and an error, if there is any.
+func (c *talosClusters) RequestDiscovery(ctx context.Context, talosClusterName string, discoveryRequest *talosv1alpha1.DiscoveryRequest, opts v1.CreateOptions) (result *talosv1alpha1.DiscoveryRequest, err error) {
+	result = &talosv1alpha1.DiscoveryRequest{}
+	err = c.GetClient().Post().
+		UseProtobufAsDefault().
+		Namespace(c.GetNamespace()).
+		Resource("talosclusters").
+		Name(talosClusterName).
+		SubResource("discover").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(discoveryRequest).
+		Do(ctx).
+		Into(result)
+	return
 }

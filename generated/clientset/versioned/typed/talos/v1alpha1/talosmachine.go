@@ -37,6 +37,7 @@ type TalosMachineInterface interface {
 	ApplyStatus(ctx context.Context, talosMachine *applyconfigurationtalosv1alpha1.TalosMachineApplyConfiguration, opts v1.ApplyOptions) (result *talosv1alpha1.TalosMachine, err error)
 	UpdateApproval(ctx context.Context, talosMachineName string, talosMachine *talosv1alpha1.TalosMachine, opts v1.UpdateOptions) (*talosv1alpha1.TalosMachine, error)
 	UpdateEndpoint(ctx context.Context, talosMachineName string, talosMachine *talosv1alpha1.TalosMachine, opts v1.UpdateOptions) (*talosv1alpha1.TalosMachine, error)
+	RequestReboot(ctx context.Context, talosMachineName string, rebootRequest *talosv1alpha1.RebootRequest, opts v1.CreateOptions) (*talosv1alpha1.RebootRequest, error)
 
 	TalosMachineExpansion
 }
@@ -88,6 +89,22 @@ func (c *talosMachines) UpdateEndpoint(ctx context.Context, talosMachineName str
 		SubResource("endpoint").
 		VersionedParams(&opts, scheme.ParameterCodec).
 		Body(talosMachine).
+		Do(ctx).
+		Into(result)
+	return
+}
+
+// RequestReboot takes the representation of a rebootRequest and creates it.  Returns the server's representation of the rebootRequest, and an error, if there is any.
+func (c *talosMachines) RequestReboot(ctx context.Context, talosMachineName string, rebootRequest *talosv1alpha1.RebootRequest, opts v1.CreateOptions) (result *talosv1alpha1.RebootRequest, err error) {
+	result = &talosv1alpha1.RebootRequest{}
+	err = c.GetClient().Post().
+		UseProtobufAsDefault().
+		Namespace(c.GetNamespace()).
+		Resource("talosmachines").
+		Name(talosMachineName).
+		SubResource("reboot").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(rebootRequest).
 		Do(ctx).
 		Into(result)
 	return

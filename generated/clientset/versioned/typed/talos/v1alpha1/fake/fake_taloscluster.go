@@ -3,10 +3,14 @@
 package fake
 
 import (
+	context "context"
+
 	v1alpha1 "github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	talosv1alpha1 "github.com/fieldplane/fieldplane/generated/applyconfiguration/talos/v1alpha1"
 	typedtalosv1alpha1 "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/talos/v1alpha1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gentype "k8s.io/client-go/gentype"
+	testing "k8s.io/client-go/testing"
 )
 
 // fakeTalosClusters implements TalosClusterInterface
@@ -34,4 +38,16 @@ func newFakeTalosClusters(fake *FakeTalosV1alpha1, namespace string) typedtalosv
 		),
 		fake,
 	}
+}
+
+// RequestDiscovery takes the representation of a discoveryRequest and creates it.  Returns the server's representation of the discoveryRequest, and an error, if there is any.
+func (c *fakeTalosClusters) RequestDiscovery(ctx context.Context, talosClusterName string, discoveryRequest *v1alpha1.DiscoveryRequest, opts v1.CreateOptions) (result *v1alpha1.DiscoveryRequest, err error) {
+	emptyResult := &v1alpha1.DiscoveryRequest{}
+	obj, err := c.Fake.
+		Invokes(testing.NewCreateSubresourceActionWithOptions(c.Resource(), talosClusterName, "discover", c.Namespace(), discoveryRequest, opts), emptyResult)
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.DiscoveryRequest), err
 }

@@ -63,3 +63,15 @@ func (c *fakeTalosMachines) UpdateEndpoint(ctx context.Context, talosMachineName
 	}
 	return obj.(*v1alpha1.TalosMachine), err
 }
+
+// RequestReboot takes the representation of a rebootRequest and creates it.  Returns the server's representation of the rebootRequest, and an error, if there is any.
+func (c *fakeTalosMachines) RequestReboot(ctx context.Context, talosMachineName string, rebootRequest *v1alpha1.RebootRequest, opts v1.CreateOptions) (result *v1alpha1.RebootRequest, err error) {
+	emptyResult := &v1alpha1.RebootRequest{}
+	obj, err := c.Fake.
+		Invokes(testing.NewCreateSubresourceActionWithOptions(c.Resource(), talosMachineName, "reboot", c.Namespace(), rebootRequest, opts), emptyResult)
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.RebootRequest), err
+}

@@ -25,6 +25,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -81,17 +82,17 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	recorder := broadcaster.NewRecorder(NewScheme(), corev1.EventSource{Component: EventSource})
 	dial := (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 
-	duties := func() (map[string]duty, error) {
-		configuration, err := machineconfiguration.New(machineconfiguration.Config{
-			Client: s.Client, Clusters: clusters, Machines: machines,
-			Secrets: s.HostClient.CoreV1(), Namespace: settings.Namespace,
-			Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
-		})
-		if err != nil {
-			return nil, err
-		}
+	bundles, err := bundle.NewStore(s.HostClient.CoreV1(), settings.Namespace)
+	if err != nil {
+		return err
+	}
+
+	duties := func() map[string]duty {
 		return map[string]duty{
-			"machineconfiguration": configuration,
+			"machineconfiguration": machineconfiguration.New(machineconfiguration.Config{
+				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
+				Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
+			}),
 			"clusterstatus": clusterstatus.New(clusterstatus.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Clock: settings.Clock,
 			}),
@@ -113,7 +114,7 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), dial, settings.Clock),
 				Clock:  settings.Clock,
 			}),
-		}, nil
+		}
 	}
 	lead := func(ctx context.Context) { runDuties(ctx, duties) }
 	if settings.Elect {
@@ -181,13 +182,9 @@ func (r *controllerRun) stopAndWait() {
 
 // runDuties runs a set of controllers until the context ends. When one fails,
 // all are stopped and made anew: what they keep in memory may depend on it.
-func runDuties(ctx context.Context, duties func() (map[string]duty, error)) {
+func runDuties(ctx context.Context, duties func() map[string]duty) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		set, err := duties()
-		if err != nil {
-			klog.ErrorS(err, "Cannot make the controllers")
-			return
-		}
+		set := duties()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		var stopped sync.WaitGroup

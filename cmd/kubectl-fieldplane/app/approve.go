@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/installdisk"
 )
 
 const approveLong = `Show a machine's hardware and, once confirmed, approve it: from then on it may be sent its configuration.
@@ -308,14 +309,14 @@ func refuseDisk(install *v1alpha1.MachineInstall, hardware *v1alpha1.MachineHard
 	if len(disks) == 0 {
 		return nil
 	}
-	picked := choose(install, disks)
+	picked := installdisk.Choose(install, disks)
 	switch {
-	case install.Disk != "" && picked.count == 0:
+	case install.Disk != "" && picked.Count == 0:
 		return told("the machine has not reported a disk "+clean(install.Disk), "Choose one that it has."+listDisks(disks))
-	case install.Disk == "" && picked.count == 0:
+	case install.Disk == "" && picked.Count == 0:
 		return told("the machine has not reported a disk with "+describeSelector(install.DiskSelector), "Choose one that it has."+listDisks(disks))
-	case install.Disk == "" && picked.count > 1 && picked.unchecked == "":
-		return told(fmt.Sprintf("%d of the machine's disks have %s, and exactly one must", picked.count, describeSelector(install.DiskSelector)),
+	case install.Disk == "" && picked.Count > 1:
+		return told(fmt.Sprintf("%d of the machine's disks have %s, and exactly one must", picked.Count, describeSelector(install.DiskSelector)),
 			"Add a property that tells them apart, for example the serial."+listDisks(disks))
 	}
 	return nil

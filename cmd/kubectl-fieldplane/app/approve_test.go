@@ -223,8 +223,8 @@ func TestApproveAccepts(t *testing.T) {
 					t.Errorf("stored %+v", spec.Install)
 				}
 			}, out: "  * /dev/sdb"},
-		{name: "a bus path, which only the machine can check",
-			args: []string{"approve", "machine", uuid, "--role", "worker", "--install-disk-selector", "busPath=/pci0000:00/*,type=hdd", "-y"}, out: "by busPath only the machine itself can choose"},
+		{name: "a bus path", args: []string{"approve", "machine", uuid, "--role", "worker", "--install-disk-selector", "busPath=/pci0000:00/*,type=hdd", "-y"},
+			out: "  * /dev/sdb"},
 		{name: "any disk of a machine whose hardware is not known", edit: func(m *v1alpha1.TalosMachine) { m.Status.Hardware = nil },
 			args: []string{"approve", "machine", uuid, "--role", "worker", "--install-disk", "/dev/vda", "-y"}, out: "Disks: not known"},
 		{name: "an install disk that is stored already, and says what else is approved with it", edit: func(m *v1alpha1.TalosMachine) {

@@ -48,7 +48,7 @@ func pendingMachine(edits ...func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachin
 				Disks: []v1alpha1.MachineDisk{
 					{Path: "/dev/nvme0n1", SizeBytes: 960e9, Model: "PM9A3", Serial: "S64G", WWID: "eui.1", Transport: "nvme"},
 					{Path: "/dev/sda", SizeBytes: 4e12, Model: "ST4000NM", Serial: "ZC1A", WWID: "naa.1", Transport: "sata", Rotational: true},
-					{Path: "/dev/sdb", SizeBytes: 4e12, Model: "ST4000NM", Serial: "ZC1B", WWID: "naa.2", Transport: "sata", Rotational: true},
+					{Path: "/dev/sdb", SizeBytes: 4e12, Model: "ST4000NM", Serial: "ZC1B", WWID: "naa.2", Transport: "sata", Rotational: true, BusPath: "/pci0000:00/ata2"},
 				},
 				Links: []v1alpha1.MachineLink{
 					{Name: "eno1", PermanentMAC: "b4:45:06:aa:00:01", Driver: "tg3", Up: true},

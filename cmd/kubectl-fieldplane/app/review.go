@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/installdisk"
 )
 
 // review is what an approver is shown of a machine.
@@ -97,24 +98,21 @@ func (r review) printDisks(out io.Writer, disks []v1alpha1.MachineDisk) {
 		fmt.Fprint(out, "\nDisks: not known; whether the install disk exists only the machine will tell.\n")
 		return
 	}
-	picked := choose(r.wanted.Spec.Install, disks)
+	picked := installdisk.Choose(r.wanted.Spec.Install, disks)
 	fmt.Fprint(out, "\nDisks (* is where Talos would be installed):\n")
 	table := printers.GetNewTabWriter(out)
 	fmt.Fprint(table, "    PATH\tSIZE\tTYPE\tMODEL\tSERIAL\n")
 	for i, disk := range disks {
 		mark := " "
 		switch {
-		case picked.chosen[i] && (picked.count > 1 || picked.unchecked != ""):
+		case picked.Chosen[i] && picked.Count > 1:
 			mark = "?"
-		case picked.chosen[i]:
+		case picked.Chosen[i]:
 			mark = "*"
 		}
 		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\t%s\n", mark, orNone(disk.Path), size(disk.SizeBytes), diskType(disk), orNone(disk.Model), orNone(disk.Serial))
 	}
 	_ = table.Flush()
-	if picked.unchecked != "" {
-		fmt.Fprintf(out, "? may be the one: by %s only the machine itself can choose.\n", picked.unchecked)
-	}
 }
 
 // warnings are what an approver has to settle before he can know which machine this is.

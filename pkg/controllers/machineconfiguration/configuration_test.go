@@ -14,13 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
-	"github.com/fieldplane/fieldplane/generated/informers"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -143,8 +141,8 @@ func TestTheBundleIsReadOnlyFromTheOwnNamespaceAndOnlyForItsCluster(t *testing.T
 		{"no Secret", secret(data, func(s *corev1.Secret) { s.Name = "another" }), reasonBundleNotFound},
 		{"in the cluster's namespace", secret(data, func(s *corev1.Secret) { s.Namespace = namespace }), reasonBundleNotFound},
 		{"no label", secret(data, func(s *corev1.Secret) { s.Labels = nil }), reasonBundleNotForThisCluster},
-		{"another cluster's label", secret(data, func(s *corev1.Secret) { s.Labels[BundleClusterLabel] = "site-b.c" }), reasonBundleNotForThisCluster},
-		{"another cluster's label, and no bundle", secret(nil, func(s *corev1.Secret) { s.Labels[BundleClusterLabel] = "site-b.c" }), reasonBundleNotForThisCluster},
+		{"another cluster's label", secret(data, func(s *corev1.Secret) { s.Labels[bundle.ClusterLabel] = "site-b.c" }), reasonBundleNotForThisCluster},
+		{"another cluster's label, and no bundle", secret(nil, func(s *corev1.Secret) { s.Labels[bundle.ClusterLabel] = "site-b.c" }), reasonBundleNotForThisCluster},
 		{"no key", secret(data, func(s *corev1.Secret) { s.Data = map[string][]byte{"other": data} }), reasonBundleInvalid},
 		{"no YAML", secret([]byte("{")), reasonBundleInvalid},
 		{"half a bundle", secret(data[:len(data)/2]), reasonBundleInvalid},
@@ -179,24 +177,6 @@ func TestTheBundleIsReadOnlyFromTheOwnNamespaceAndOnlyForItsCluster(t *testing.T
 				w.expect(reasonApplied)
 			})
 		})
-	}
-}
-
-// Req: T-16
-func TestAnEmptyNamespaceFailsOutright(t *testing.T) {
-	factory := informers.NewSharedInformerFactory(fakeapi.New().Fake, 0)
-
-	_, err := New(Config{
-		Client:   fakeapi.New(),
-		Clusters: factory.Talos().V1alpha1().TalosClusters(),
-		Machines: factory.Talos().V1alpha1().TalosMachines(),
-		Secrets:  fake.NewClientset().CoreV1(),
-		Recorder: &events{},
-		Clock:    clock.RealClock{},
-		Dial:     newNode().Dial,
-	})
-	if err == nil || !strings.Contains(err.Error(), "POD_NAMESPACE") {
-		t.Errorf("err %v", err)
 	}
 }
 

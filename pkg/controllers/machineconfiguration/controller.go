@@ -4,7 +4,6 @@ package machineconfiguration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -25,6 +23,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -56,10 +55,8 @@ type Config struct {
 	// Clusters and Machines are informers over all namespaces; whoever made them starts them.
 	Clusters informers.TalosClusterInformer
 	Machines informers.TalosMachineInformer
-	// Secrets reads the bundle Secrets of the host cluster.
-	Secrets corev1client.SecretsGetter
-	// Namespace is the server's own, from POD_NAMESPACE: the only one in which a bundle is looked for (T-16).
-	Namespace string
+	// Bundles reads the clusters' secrets bundles (T-16).
+	Bundles *bundle.Store
 	// Recorder writes Events into the host cluster.
 	Recorder record.EventRecorder
 	Clock    clock.WithTicker
@@ -74,32 +71,25 @@ type Controller struct {
 	machineInformer cache.SharedIndexInformer
 	clusters        listers.TalosClusterLister
 	machines        listers.TalosMachineLister
-	secrets         corev1client.SecretsGetter
-	namespace       string
+	bundles         *bundle.Store
 	recorder        record.EventRecorder
 	clock           clock.WithTicker
 	dial            maintenance.Factory
 }
 
-// New returns a controller that does nothing before Run. An empty Namespace is an error: a Secret would be looked for
-// in no namespace or in all (T-16).
-func New(cfg Config) (*Controller, error) {
-	if cfg.Namespace == "" {
-		return nil, errors.New("machine configuration: the server's own namespace is not known: set POD_NAMESPACE")
-	}
-
+// New returns a controller that does nothing before Run.
+func New(cfg Config) *Controller {
 	return &Controller{
 		client:          cfg.Client,
 		clusterInformer: cfg.Clusters.Informer(),
 		machineInformer: cfg.Machines.Informer(),
 		clusters:        cfg.Clusters.Lister(),
 		machines:        cfg.Machines.Lister(),
-		secrets:         cfg.Secrets,
-		namespace:       cfg.Namespace,
+		bundles:         cfg.Bundles,
 		recorder:        cfg.Recorder,
 		clock:           cfg.Clock,
 		dial:            cfg.Dial,
-	}, nil
+	}
 }
 
 type queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]

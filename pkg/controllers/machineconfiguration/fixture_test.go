@@ -26,6 +26,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/informers"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
@@ -108,8 +109,8 @@ func machine(edits ...func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachine {
 
 func secret(data []byte, edits ...func(*corev1.Secret)) *corev1.Secret {
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: own, Name: "c-bundle", Labels: map[string]string{BundleClusterLabel: namespace + ".c"}},
-		Data:       map[string][]byte{BundleKey: data},
+		ObjectMeta: metav1.ObjectMeta{Namespace: own, Name: "c-bundle", Labels: map[string]string{bundle.ClusterLabel: namespace + ".c"}},
+		Data:       map[string][]byte{bundle.Key: data},
 	}
 	for _, edit := range edits {
 		edit(s)
@@ -348,19 +349,20 @@ func (w *world) run() {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	factory := informers.NewSharedInformerFactory(w.api.Fake, 0)
 
-	controller, err := New(Config{
-		Client:    w.api,
-		Clusters:  factory.Talos().V1alpha1().TalosClusters(),
-		Machines:  factory.Talos().V1alpha1().TalosMachines(),
-		Secrets:   w.host.CoreV1(),
-		Namespace: own,
-		Recorder:  w.events,
-		Clock:     clock.RealClock{},
-		Dial:      w.node.Dial,
-	})
+	bundles, err := bundle.NewStore(w.host.CoreV1(), own)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
+	controller := New(Config{
+		Client:   w.api,
+		Clusters: factory.Talos().V1alpha1().TalosClusters(),
+		Machines: factory.Talos().V1alpha1().TalosMachines(),
+		Bundles:  bundles,
+		Recorder: w.events,
+		Clock:    clock.RealClock{},
+		Dial:     w.node.Dial,
+	})
 
 	factory.Start(ctx.Done())
 

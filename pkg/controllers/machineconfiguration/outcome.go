@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -36,9 +37,9 @@ const (
 	reasonClusterNotFound         reason = "ClusterNotFound"
 	reasonPaused                  reason = "Paused"
 	reasonEndpointNotSet          reason = "EndpointNotSet"
-	reasonBundleNotFound          reason = "BundleNotFound"
-	reasonBundleInvalid           reason = "BundleInvalid"
-	reasonBundleNotForThisCluster reason = "BundleNotForThisCluster"
+	reasonBundleNotFound          reason = reason(bundle.NotFound)
+	reasonBundleInvalid           reason = reason(bundle.Invalid)
+	reasonBundleNotForThisCluster reason = reason(bundle.NotForThisCluster)
 	reasonRenderFailed            reason = "RenderFailed"
 	reasonFingerprintRequired     reason = "FingerprintRequired"
 	reasonUnreachable             reason = "Unreachable"

@@ -39,6 +39,12 @@ func perhapsSent(machine *v1alpha1.TalosMachine) bool {
 	return machine.Status.Configuration != nil && machine.Status.Configuration.IntendedAt != nil && !applied(machine)
 }
 
+// problem is a reason with what to tell people. The message holds nothing of a bundle (T-15).
+type problem struct {
+	reason  reason
+	message string
+}
+
 // verdict is what an attempt came to.
 type verdict struct {
 	problem
@@ -112,13 +118,13 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 		}, nil
 	}
 
-	bundle, trouble, err := c.bundle(ctx, cluster)
+	bundle, trouble, err := c.bundles.Load(ctx, cluster)
 	if err != nil {
 		return verdict{}, err
 	}
 
 	if trouble != nil {
-		return verdict{problem: *trouble, machine: machine}, nil
+		return stop(reason(trouble.Reason), "%s", trouble.Message)
 	}
 
 	config, err := render.Render(render.Input{Cluster: cluster, Machine: machine, Bundle: bundle})

@@ -23,7 +23,7 @@ func TestAnApprovedMachineGetsExactlyOneConfigurationOfItsRole(t *testing.T) {
 	t.Parallel()
 	p := startPlant(t, plant.ExampleAt(74))
 	control, worker, old, waiting := p.Node("control-1"), p.Node("worker-1"), p.Node("worker-2"), p.Node("twin-a")
-	c := newCell(t, addresses(host(control), host(worker), host(old), host(waiting))).withBundle(t, bundle())
+	c := newCell(t, addresses(host(control), host(worker), host(old), host(waiting))).withBundle(t, secretsBundle())
 	for _, node := range []*talosnode.Node{control, worker, old, waiting} {
 		c.pending(t, node)
 		receivedNothing(t, node)
@@ -89,7 +89,7 @@ func TestAMachineThatIsNotTheApprovedOneGetsNothing(t *testing.T) {
 		nodes[name] = p.Node(name)
 		list = append(list, host(p.Node(name)))
 	}
-	c := newCell(t, addresses(list...)).withBundle(t, bundle())
+	c := newCell(t, addresses(list...)).withBundle(t, secretsBundle())
 	// As they were approved: what the faults change is not what is asked for.
 	names := map[string]string{}
 	for name, node := range nodes {
@@ -139,7 +139,7 @@ func TestAControlPlaneIsNotConfiguredWithoutAFingerprintUnlessThatIsAccepted(t *
 	t.Parallel()
 	p := boxes(t, 72, 60, "control")
 	node := p.Node("control")
-	c := newCell(t, addresses(host(node))).withBundle(t, bundle())
+	c := newCell(t, addresses(host(node))).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
 	args := []string{"approve", "machine", name, "-n", c.namespace, "--yes", "--role", "controlplane", "--install-disk", talosDisk}
 	if output, err := kubectlPlugin(t, args...); err == nil || !strings.Contains(output, "fingerprint") {
@@ -162,7 +162,7 @@ func TestABundleIsReadInTheServersNamespaceAloneAndOnlyForItsCluster(t *testing.
 	c := newCell(t, addresses(host(node)))
 	name := c.pending(t, node).Name
 	// A tenant's own, of the right name and with the right label, where it is never looked for.
-	c.putSecret(t, c.namespace, c.bundleLabel(), bundle())
+	c.putSecret(t, c.namespace, c.bundleLabel(), secretsBundle())
 	c.approve(t, node, v1alpha1.RoleWorker)
 
 	expect := func(reason string) {
@@ -177,14 +177,14 @@ func TestABundleIsReadInTheServersNamespaceAloneAndOnlyForItsCluster(t *testing.
 		receivedNothing(t, node)
 	}
 	expect("BundleNotFound")
-	c.putSecret(t, installation.Namespace, map[string]string{"talos.fieldplane.dev/cluster": "somebody.else"}, bundle())
+	c.putSecret(t, installation.Namespace, map[string]string{"talos.fieldplane.dev/cluster": "somebody.else"}, secretsBundle())
 	expect("BundleNotForThisCluster")
-	c.putSecret(t, installation.Namespace, nil, bundle())
+	c.putSecret(t, installation.Namespace, nil, secretsBundle())
 	expect("BundleNotForThisCluster")
 	c.putSecret(t, installation.Namespace, c.bundleLabel(), []byte("neither: fish\nnor: fowl\n"))
 	expect("BundleInvalid")
 
-	c.withBundle(t, bundle())
+	c.withBundle(t, secretsBundle())
 	m := c.applied(t, name)
 	for _, gone := range []string{"BundleNotFound", "BundleNotForThisCluster", "BundleInvalid"} {
 		if have := condition(m.Status.Conditions, gone); have != "" {
@@ -199,7 +199,7 @@ func TestAConfigurationThatCannotBeMadeIsAConditionUntilTheClusterIsPutRight(t *
 	t.Parallel()
 	p := boxes(t, 72, 80, "worker")
 	node := p.Node("worker")
-	c := newCell(t, addresses(host(node))).withBundle(t, bundle())
+	c := newCell(t, addresses(host(node))).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
 	c.setKubernetes(t, "v1.20.0")
 	c.approve(t, node, v1alpha1.RoleWorker)
@@ -225,7 +225,7 @@ func TestAPausedClusterTouchesNoMachine(t *testing.T) {
 	t.Parallel()
 	p := boxes(t, 72, 90, "worker", "new")
 	node := p.Node("worker")
-	c := newCell(t, addresses(host(node))).withBundle(t, bundle())
+	c := newCell(t, addresses(host(node))).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
 	pause := func(paused bool) {
 		t.Helper()
@@ -259,7 +259,7 @@ func TestAMachineThatWasWipedIsNotConfiguredAgainByItself(t *testing.T) {
 	t.Parallel()
 	p := boxes(t, 72, 100, "control")
 	node := p.Node("control")
-	c := newCell(t, addresses(host(node))).withBundle(t, bundle())
+	c := newCell(t, addresses(host(node))).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
 	c.approve(t, node, v1alpha1.RoleControlPlane, "--fingerprint", node.Fingerprint())
 	c.applied(t, name)

@@ -26,7 +26,7 @@ func TestADeclaredRangeYieldsPendingMachinesAndTellsWhatIsWeakOrCollides(t *test
 	t.Parallel()
 	p := startPlant(t, plant.ExampleAt(70))
 	const unreachable = "127.0.70.7"
-	c := newCell(t, v1alpha1.TalosDiscovery{Cidrs: []string{"127.0.70.0/29"}}).withBundle(t, bundle())
+	c := newCell(t, v1alpha1.TalosDiscovery{Cidrs: []string{"127.0.70.0/29"}}).withBundle(t, secretsBundle())
 
 	found := c.swept(t).Status.Discovery
 	if found.Candidates != 8 || found.Answered != 6 || found.Registered != 4 || found.StartedAt == nil {
@@ -305,7 +305,7 @@ func TestAMachineThatMovedIsRecordedAndConfiguredAtItsDeclaredEndpointAlone(t *t
 	there := plant.TalosSpec{Name: "there", Address: "127.0.72.31", Hardware: box(30)}
 	p := startPlant(t, plant.Spec{Talos: []plant.TalosSpec{here, there}})
 	must(t, p.Fault("there", string(talosnode.FaultClosed)))
-	c := newCell(t, addresses("127.0.72.30", "127.0.72.31")).withBundle(t, bundle())
+	c := newCell(t, addresses("127.0.72.30", "127.0.72.31")).withBundle(t, secretsBundle())
 	before := c.pending(t, p.Node("here"))
 	if before.Spec.Endpoint != "127.0.72.30" {
 		t.Fatalf("found at %s", before.Spec.Endpoint)

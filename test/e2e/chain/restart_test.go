@@ -26,7 +26,7 @@ func TestAServerKilledBetweenIntentAndOutcomeSendsNoSecondConfiguration(t *testi
 	must(t, err)
 	t.Cleanup(node.Close)
 	line := newLine(t, "127.0.76.1:50000", node.Address())
-	c := newCell(t, addresses("127.0.76.1")).withBundle(t, bundle())
+	c := newCell(t, addresses("127.0.76.1")).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
 
 	must(t, node.Inject(talosnode.FaultSlow))

@@ -16,7 +16,7 @@ import (
 // Req: T-15, T-16
 func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 	t.Parallel()
-	material, err := render.ParseBundle(bundle())
+	material, err := render.ParseBundle(secretsBundle())
 	must(t, err)
 	secrets := render.BundleMaterial(material)
 	if len(secrets) < 100 {
@@ -31,7 +31,7 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 	refusing := startPlant(t, plant.Spec{Talos: []plant.TalosSpec{{Name: "refusing", Address: "127.0.76.21", Hardware: diskless}}}).Node("refusing")
 	broken := boxes(t, 76, 22, "broken").Node("broken")
 
-	well := newCell(t, addresses(host(taking), host(refusing))).withBundle(t, bundle())
+	well := newCell(t, addresses(host(taking), host(refusing))).withBundle(t, secretsBundle())
 	well.pending(t, taking)
 	well.approve(t, taking, v1alpha1.RoleControlPlane, "--fingerprint", taking.Fingerprint())
 	well.applied(t, taking.Hardware().UUID)
@@ -52,14 +52,14 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 			return bytes.Replace(data, []byte("bootstraptoken:"), []byte("bootstraptokens:"), 1)
 		},
 	} {
-		if _, err := render.ParseBundle(spoil(bytes.Clone(bundle()))); err != nil {
+		if _, err := render.ParseBundle(spoil(bytes.Clone(secretsBundle()))); err != nil {
 			said["the error about "+name] = err.Error()
 		}
 	}
 	if len(said) < 4 {
 		t.Errorf("only these bundles are broken: %v", said)
 	}
-	bad := newCell(t, addresses(host(broken))).withBundle(t, append(bytes.Clone(bundle()), "extra: "+material.Cluster.Secret+"\n"...))
+	bad := newCell(t, addresses(host(broken))).withBundle(t, append(bytes.Clone(secretsBundle()), "extra: "+material.Cluster.Secret+"\n"...))
 	bad.pending(t, broken)
 	bad.approve(t, broken, v1alpha1.RoleWorker)
 	bad.configured(t, broken.Hardware().UUID, "False BundleInvalid")
@@ -116,7 +116,7 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 		}
 	}
 	// This test would find them: they are where they belong.
-	for _, where := range [][]byte{taking.Configuration(), bundle()} {
+	for _, where := range [][]byte{taking.Configuration(), secretsBundle()} {
 		found := 0
 		for _, secret := range secrets {
 			if bytes.Contains(where, []byte(secret)) {

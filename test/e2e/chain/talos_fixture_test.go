@@ -18,6 +18,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	typed "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 	"github.com/fieldplane/fieldplane/test/harness"
 	"github.com/fieldplane/fieldplane/test/installation"
@@ -36,8 +37,8 @@ const (
 	configureLimit = 60 * time.Second
 )
 
-// bundle is a secrets bundle that all tests use: to make one takes seconds.
-var bundle = sync.OnceValue(func() []byte {
+// secretsBundle is a secrets bundle that all tests use: to make one takes seconds.
+var secretsBundle = sync.OnceValue(func() []byte {
 	data, err := render.GenerateBundle("v1.13")
 	if err != nil {
 		panic(err)
@@ -87,7 +88,7 @@ func newCell(t *testing.T, ranges v1alpha1.TalosDiscovery) cell {
 func (c cell) secretName() string { return c.namespace + "-bundle" }
 
 func (c cell) bundleLabel() map[string]string {
-	return map[string]string{machineconfiguration.BundleClusterLabel: c.namespace + "." + clusterName}
+	return map[string]string{bundle.ClusterLabel: c.namespace + "." + clusterName}
 }
 
 // withBundle makes the cluster's secrets bundle in the server's namespace.
@@ -102,7 +103,7 @@ func (c cell) putSecret(t *testing.T, namespace string, labels map[string]string
 	secrets := env.Host().CoreV1().Secrets(namespace)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: c.secretName(), Labels: labels},
-		Data:       map[string][]byte{machineconfiguration.BundleKey: data},
+		Data:       map[string][]byte{bundle.Key: data},
 	}
 	_, err := secrets.Create(t.Context(), secret, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

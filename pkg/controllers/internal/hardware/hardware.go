@@ -84,6 +84,7 @@ func Describe(read maintenance.Hardware) *v1alpha1.MachineHardware {
 			WWID:       disk.WWID,
 			Transport:  disk.Transport,
 			Rotational: disk.Rotational,
+			BusPath:    disk.BusPath,
 		})
 	}
 

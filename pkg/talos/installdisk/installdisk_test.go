@@ -1,4 +1,4 @@
-package app
+package installdisk
 
 import (
 	"testing"
@@ -40,14 +40,14 @@ func TestASelectorFindsTheDisksThatTalosWouldFind(t *testing.T) {
 		{"all properties together", v1alpha1.DiskSelector{Type: v1alpha1.DiskTypeSSD, Capacity: "< 500GB", Model: "MZ*"}, []string{"/dev/sdb"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			picked := choose(&v1alpha1.MachineInstall{DiskSelector: &test.selector}, disks)
+			picked := Choose(&v1alpha1.MachineInstall{DiskSelector: &test.selector}, disks)
 			var have []string
 			for i, disk := range disks {
-				if picked.chosen[i] {
+				if picked.Chosen[i] {
 					have = append(have, disk.Path)
 				}
 			}
-			if len(have) != picked.count || len(have) != len(test.want) {
+			if len(have) != picked.Count || len(have) != len(test.want) {
 				t.Fatalf("have %v, want %v", have, test.want)
 			}
 			for i := range have {

@@ -216,6 +216,14 @@ func TestNothingIsSentToAMachineThatIsNotTheApprovedOne(t *testing.T) {
 			func(*node) {}, reasonFingerprintMismatch,
 		},
 		{"a control plane without a fingerprint", controlPlane, func(*node) {}, reasonFingerprintRequired},
+		{"no disks", none, func(n *node) { n.hardware.Disks = nil }, reasonInstallDiskNotFound},
+		{"no such disk", none, func(n *node) { n.hardware.Disks[0].DevPath = "/dev/sdc" }, reasonInstallDiskNotFound},
+		{"two disks that the selector means", func(m *v1alpha1.TalosMachine) {
+			m.Spec.Install = &v1alpha1.MachineInstall{DiskSelector: &v1alpha1.DiskSelector{Type: v1alpha1.DiskTypeHDD}}
+		}, func(n *node) { n.hardware.Disks[1].Rotational = true }, reasonInstallDiskNotFound},
+		{"another disk under the path that was approved", func(m *v1alpha1.TalosMachine) {
+			m.Status.Approval = &v1alpha1.MachineApproval{InstallDisk: &v1alpha1.MachineDisk{Path: "/dev/sda", Serial: "S-A"}}
+		}, func(n *node) { n.hardware.Disks[0].Serial = "S-C" }, reasonInstallDiskChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,9 +35,10 @@ const (
 	lastRetry  = 30 * time.Second
 	// pollInterval is how soon something is looked at again that no watch tells about, such as the bundle.
 	pollInterval = 30 * time.Second
-	// reconcileTimeout bounds one attempt; dialTimeout and applyTimeout its parts that a machine can make slow.
-	reconcileTimeout = 90 * time.Second
-	dialTimeout      = 10 * time.Second
+	// reconcileTimeout bounds one attempt; dialTimeout and applyTimeout its parts that a machine can make slow: unlike
+	// a sweep, this has time for a machine that answers slowly.
+	reconcileTimeout = 120 * time.Second
+	dialTimeout      = 30 * time.Second
 	applyTimeout     = 30 * time.Second
 	// recordTimeout is how long what was done is still written down when the controller is told to stop.
 	recordTimeout = 5 * time.Second

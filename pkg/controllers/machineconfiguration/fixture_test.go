@@ -126,6 +126,10 @@ func hardwareOf(edits ...func(*maintenance.Hardware)) maintenance.Hardware {
 			{Name: "eth1", Physical: true, PermanentAddr: "b4:45:06:00:00:02"},
 			{Name: "eth0", Physical: true, PermanentAddr: "b4:45:06:00:00:01"},
 		},
+		Disks: []maintenance.Disk{
+			{DevPath: "/dev/sda", SizeBytes: 4e12, Model: "ST4000NM", Serial: "S-A", Transport: "sata", Rotational: true},
+			{DevPath: "/dev/sdb", SizeBytes: 960e9, Model: "PM893", Serial: "S-B", Transport: "sata"},
+		},
 	}
 	for _, edit := range edits {
 		edit(&h)

@@ -25,6 +25,9 @@ const (
 	ConditionFingerprintRequired     = "FingerprintRequired"
 	ConditionFingerprintMismatch     = "FingerprintMismatch"
 	ConditionIdentityMismatch        = "IdentityMismatch"
+	ConditionSharedNotAccepted       = "SharedHardwareNotAccepted"
+	ConditionInstallDiskNotFound     = "InstallDiskNotFound"
+	ConditionInstallDiskChanged      = "InstallDiskChanged"
 	ConditionUnreachable             = "Unreachable"
 	ConditionConfigurationRefused    = "ConfigurationRefused"
 	ConditionOutcomeUnknown          = "OutcomeUnknown"
@@ -49,6 +52,9 @@ const (
 	reasonIdentityAbsent          reason = "IdentityAbsent"
 	reasonIdentityMismatch        reason = "IdentityMismatch"
 	reasonFingerprintMismatch     reason = "FingerprintMismatch"
+	reasonInstallDiskNotFound     reason = "InstallDiskNotFound"
+	reasonInstallDiskChanged      reason = "InstallDiskChanged"
+	reasonSharedNotAccepted       reason = "SharedHardwareNotAccepted"
 	reasonMachineBusy             reason = "MachineBusy"
 	reasonRefused                 reason = "Refused"
 	reasonOutcomeUnknown          reason = "OutcomeUnknown"
@@ -93,6 +99,7 @@ func outcomes() map[reason]outcome {
 		reasonClusterNotFound: {"", "", no, v1alpha1.MachineApproved, retryNever},
 		reasonPaused:          {"", "", no, "", retryNever},
 		// Before the rendering.
+		reasonSharedNotAccepted:       {ConditionSharedNotAccepted, "", no, v1alpha1.MachineFailed, retryPoll},
 		reasonBundleNotFound:          {ConditionBundleNotFound, no, no, v1alpha1.MachineFailed, retryBackoff},
 		reasonBundleInvalid:           {ConditionBundleInvalid, no, no, v1alpha1.MachineFailed, retryPoll},
 		reasonBundleNotForThisCluster: {ConditionBundleNotForThisCluster, no, no, v1alpha1.MachineFailed, retryPoll},
@@ -107,6 +114,8 @@ func outcomes() map[reason]outcome {
 		reasonIdentityAbsent:      {ConditionIdentityMismatch, yes, no, v1alpha1.MachineApproved, retryBackoff},
 		reasonIdentityMismatch:    {ConditionIdentityMismatch, yes, no, v1alpha1.MachineFailed, retryPoll},
 		reasonFingerprintMismatch: {ConditionFingerprintMismatch, yes, no, v1alpha1.MachineFailed, retryPoll},
+		reasonInstallDiskNotFound: {ConditionInstallDiskNotFound, yes, no, v1alpha1.MachineFailed, retryPoll},
+		reasonInstallDiskChanged:  {ConditionInstallDiskChanged, yes, no, v1alpha1.MachineFailed, retryPoll},
 		// Sent, and not taken.
 		reasonMachineBusy: {"", yes, no, v1alpha1.MachineApproved, retryBackoff},
 		reasonRefused:     {ConditionConfigurationRefused, yes, no, v1alpha1.MachineFailed, retryNever},
@@ -129,6 +138,17 @@ func problems() map[string]bool {
 	}
 
 	return out
+}
+
+// answered tells that a machine at the endpoint told what is in the way: more than that an earlier attempt has an unknown
+// end.
+func answered(r reason) bool {
+	switch r {
+	case reasonIdentityMismatch, reasonFingerprintMismatch, reasonInstallDiskNotFound, reasonInstallDiskChanged:
+		return true
+	}
+
+	return false
 }
 
 // askReason is what it means when a machine cannot be asked who it is. Nothing was sent.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	bundlestore "github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
@@ -142,13 +143,18 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 			"a control plane gets the cluster's keys: approve it with the fingerprint that its console shows (acceptedFingerprint), or with acceptUnverifiedFingerprint")
 	}
 
+	bundleHash, err := bundlestore.HashOf(bundle)
+	if err != nil {
+		return verdict{}, err
+	}
+
 	attempt := attempt{
 		machine: machine,
 		cluster: cluster,
 		bundle:  bundle,
 		config:  config,
 		target:  hardware.Target(addr),
-		intent:  v1alpha1.MachineConfiguration{Hash: hashOf(config), Endpoint: addr.String()},
+		intent:  v1alpha1.MachineConfiguration{Hash: hashOf(config), Endpoint: addr.String(), BundleHash: bundleHash},
 	}
 
 	if message, refused := refusedBefore(machine, attempt.intent); refused {

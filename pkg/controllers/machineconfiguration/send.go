@@ -84,7 +84,7 @@ func (c *Controller) meet(ctx context.Context, a attempt) (maintenance.Client, *
 
 	// As long as it is open whether an earlier attempt got through, silence says nothing new.
 	unasked := func(r reason, message string) *verdict {
-		if perhapsSent(a.machine) && r != reasonIdentityMismatch && r != reasonFingerprintMismatch {
+		if perhapsSent(a.machine) && !answered(r) {
 			r, message = reasonOutcomeUnknown, fmt.Sprintf(
 				"it is not known whether %s took the configuration: %s", a.machine.Status.Configuration.Endpoint, message)
 		}
@@ -120,6 +120,10 @@ func (c *Controller) meet(ctx context.Context, a attempt) (maintenance.Client, *
 		return stop(reasonFingerprintMismatch, fmt.Sprintf(
 			"the certificate at %s has the fingerprint %s, not the accepted one, so nothing was sent: it is new after each boot and every 12 hours; compare it with the console and approve again",
 			a.intent.Endpoint, session.Fingerprint()))
+	}
+
+	if r, message := checkInstallDisk(a.machine, read); r != "" {
+		return stop(r, message+", so nothing was sent")
 	}
 
 	// A machine that took a configuration stays reachable for a moment.

@@ -6,6 +6,8 @@ import (
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc/codes"
+
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/remark"
 )
 
 func (s *session) ApplyConfiguration(ctx context.Context, config []byte, options ApplyOptions) (ApplyResult, error) {
@@ -26,7 +28,7 @@ func (s *session) ApplyConfiguration(ctx context.Context, config []byte, options
 		result.Mode = message.GetMode().String()
 
 		for _, warning := range message.GetWarnings() {
-			if text := scrub(warning, config); text != "" {
+			if text := remark.Scrub(warning, config); text != "" {
 				result.Warnings = append(result.Warnings, text)
 			}
 		}
@@ -41,7 +43,7 @@ func (s *session) applyError(err error, config []byte, options ApplyOptions) err
 	failure := &Error{Class: applyClass(code, options), Address: s.address, Op: "apply configuration", Detail: code.String()}
 
 	if status := client.Status(err); status != nil {
-		if text := scrub(status.Message(), config); text != "" {
+		if text := remark.Scrub(status.Message(), config); text != "" {
 			failure.Detail += ": " + text
 		}
 	}

@@ -125,7 +125,6 @@ func TestHandshakeErrorsAreClassified(t *testing.T) {
 		{"protocol version", remote(70), ClassNotTalos},
 		{"no such protocol", remote(120), ClassNotTalos},
 		{"no TLS record", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, ClassNotTalos},
-		{"no HTTP/2", errNoHTTP2, ClassNotTalos},
 		{"no certificate", errNoLeaf, ClassNotTalos},
 	} {
 		if have := handshakeClass(fmt.Errorf("wrapped: %w", tc.err)); have != tc.want {
@@ -186,63 +185,9 @@ func TestSameFingerprint(t *testing.T) {
 }
 
 // Req: T-02
-func TestAddressesGetTalosPort(t *testing.T) {
-	for in, want := range map[string]string{
-		"192.0.2.1":       "192.0.2.1:50000",
-		"192.0.2.1:50001": "192.0.2.1:50001",
-		"node.example":    "",
-		"":                "",
-		"localhost:50000": "",
-	} {
-		have, err := addrPort(in)
-		if (err != nil) != (want == "") || err == nil && have.String() != want {
-			t.Errorf("%q gives %v, %v", in, have, err)
-		}
-	}
-
+func TestNoNameIsDialed(t *testing.T) {
 	if err := Predial(t.Context(), "node.example"); ClassOf(err) != ClassUnreachable {
 		t.Errorf("a name was dialed: %v", err)
-	}
-}
-
-func TestASessionReadsABoundedAmount(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close() //nolint:errcheck
-
-	go func() {
-		for {
-			if _, err := far.Write(make([]byte, 1<<20)); err != nil {
-				return
-			}
-		}
-	}()
-
-	conn := &watchedConn{Conn: near}
-	defer conn.Close() //nolint:errcheck
-
-	n, err := io.Copy(io.Discard, conn)
-	if !errors.Is(err, errTooMuch) || n > maxSessionBytes {
-		t.Errorf("read %d bytes: %v", n, err)
-	}
-
-	if !errors.Is(conn.readError(), errTooMuch) {
-		t.Errorf("kept %v", conn.readError())
-	}
-}
-
-func TestTextsFromTheNetworkAreCleaned(t *testing.T) {
-	for in, want := range map[string]string{
-		"  PowerEdge R650 \x00":           "PowerEdge R650",
-		"a\x1b[31mred\nline":              "a[31mredline",
-		"ARK\u202e3534\u200b\u2028\ufeff": "ARK3534",
-		"caf\xe9":                         "caf",
-		"Größe":                           "Größe",
-		strings.Repeat("x", 1000):         strings.Repeat("x", maxText),
-		strings.Repeat("x", 255) + "ö":    strings.Repeat("x", 255),
-	} {
-		if have := clean(in); have != want {
-			t.Errorf("clean(%q) is %q", in, have)
-		}
 	}
 }
 
@@ -261,7 +206,7 @@ func TestApplyErrorsAreClassified(t *testing.T) {
 		codes.Internal:           {ClassNodeError, ClassNodeError},
 		codes.Unknown:            {ClassNodeError, ClassNodeError},
 	} {
-		s := &session{address: "192.0.2.1", pin: &leafPin{}, conn: &watchedConn{}}
+		s := &session{address: "192.0.2.1", pin: &leafPin{}}
 		config := []byte("machine:\n  token: abcdef.0123456789abcdef\n")
 		cause := fmt.Errorf("wrapped: %w", status.Error(code, "bad value abcdef.0123456789abcdef"))
 

@@ -3,11 +3,8 @@ package maintenance
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/cosi-project/runtime/pkg/state"
@@ -19,32 +16,52 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/apid"
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/remark"
 )
 
 // Bounds of what is kept of a node's answers; a large storage server has some 60 disks.
 const (
-	maxText  = 256
 	maxLinks = 128
 	maxDisks = 256
 )
 
 func (s *session) Identity(ctx context.Context) (Hardware, error) {
-	hw := Hardware{Fingerprint: s.Fingerprint()}
+	hw, err := ReadHardware(ctx, s.cosi)
+	hw.Fingerprint = s.Fingerprint()
 
-	system, systemErr := safe.StateGetByID[*hardware.SystemInformation](ctx, s.cosi, hardware.SystemInformationID)
+	switch {
+	case err == nil:
+		return hw, nil
+	case errors.Is(err, ErrNoSystemInformation):
+		return hw, &Error{Class: ClassIdentityAbsent, Address: s.address, Op: "read identity", Detail: ErrNoSystemInformation.Error(), cause: err}
+	default:
+		return hw, s.readError(ctx, err)
+	}
+}
+
+// ErrNoSystemInformation is ReadHardware's error for a node whose hardware has no SMBIOS, or has not been read yet.
+var ErrNoSystemInformation = errors.New("the node has no system information: it has no SMBIOS, or is still booting")
+
+// ReadHardware reads what a node's resources say about its hardware, in maintenance mode or configured; Fingerprint stays
+// empty. ErrNoSystemInformation comes with everything else; any other error is the reading's own, as it came.
+func ReadHardware(ctx context.Context, cosi state.State) (Hardware, error) {
+	var hw Hardware
+
+	system, systemErr := safe.StateGetByID[*hardware.SystemInformation](ctx, cosi, hardware.SystemInformationID)
 
 	switch {
 	case systemErr == nil:
 		spec := system.TypedSpec()
-		hw.UUID, hw.Serial = clean(spec.UUID), clean(spec.SerialNumber)
-		hw.Manufacturer, hw.Product = clean(spec.Manufacturer), clean(spec.ProductName)
+		hw.UUID, hw.Serial = remark.Clean(spec.UUID), remark.Clean(spec.SerialNumber)
+		hw.Manufacturer, hw.Product = remark.Clean(spec.Manufacturer), remark.Clean(spec.ProductName)
 	case !state.IsNotFoundError(systemErr):
-		return hw, s.readError(ctx, systemErr)
+		return hw, systemErr
 	}
 
-	links, err := safe.StateListAll[*network.LinkStatus](ctx, s.cosi)
+	links, err := safe.StateListAll[*network.LinkStatus](ctx, cosi)
 	if err != nil {
-		return hw, s.readError(ctx, err)
+		return hw, err
 	}
 
 	for link := range links.All() {
@@ -55,38 +72,35 @@ func (s *session) Identity(ctx context.Context) (Hardware, error) {
 		hw.Links = append(hw.Links, newLink(link))
 	}
 
-	if hw.Disks, err = s.disks(ctx); err != nil {
-		return hw, s.readError(ctx, err)
+	if hw.Disks, err = readDisks(ctx, cosi); err != nil {
+		return hw, err
 	}
 
-	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, s.cosi, runtime.MachineStatusID)
+	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, cosi, runtime.MachineStatusID)
 	if err == nil {
 		hw.Stage = status.TypedSpec().Stage.String()
-	} else if !withheld(err) {
-		return hw, s.readError(ctx, err)
+	} else if !apid.Withheld(err) {
+		return hw, err
 	}
 
-	version, err := safe.StateGetByID[*runtime.Version](ctx, s.cosi, "version")
+	version, err := safe.StateGetByID[*runtime.Version](ctx, cosi, "version")
 	if err == nil {
-		hw.TalosVersion = clean(version.TypedSpec().Version)
-	} else if !withheld(err) {
-		return hw, s.readError(ctx, err)
+		hw.TalosVersion = remark.Clean(version.TypedSpec().Version)
+	} else if !apid.Withheld(err) {
+		return hw, err
 	}
 
 	if systemErr != nil {
-		return hw, &Error{
-			Class: ClassIdentityAbsent, Address: s.address, Op: "read identity",
-			Detail: "the node has no system information: it has no SMBIOS, or is still booting", cause: systemErr,
-		}
+		return hw, ErrNoSystemInformation
 	}
 
 	return hw, nil
 }
 
-func (s *session) disks(ctx context.Context) ([]Disk, error) {
-	list, err := safe.StateListAll[*block.Disk](ctx, s.cosi)
+func readDisks(ctx context.Context, cosi state.State) ([]Disk, error) {
+	list, err := safe.StateListAll[*block.Disk](ctx, cosi)
 	if err != nil {
-		if withheld(err) {
+		if apid.Withheld(err) {
 			return nil, nil
 		}
 
@@ -110,14 +124,14 @@ func newLink(link *network.LinkStatus) Link {
 	spec := link.TypedSpec()
 
 	return Link{
-		Name:          clean(link.Metadata().ID()),
+		Name:          remark.Clean(link.Metadata().ID()),
 		Physical:      spec.Physical(),
 		PermanentAddr: macText(spec.PermanentAddr),
 		HardwareAddr:  macText(spec.HardwareAddr),
-		Driver:        clean(spec.Driver),
-		BusPath:       clean(spec.BusPath),
-		Vendor:        clean(spec.Vendor),
-		Product:       clean(spec.Product),
+		Driver:        remark.Clean(spec.Driver),
+		BusPath:       remark.Clean(spec.BusPath),
+		Vendor:        remark.Clean(spec.Vendor),
+		Product:       remark.Clean(spec.Product),
 		Up:            spec.LinkState,
 	}
 }
@@ -144,49 +158,17 @@ func newDisk(disk *block.Disk) Disk {
 	spec := disk.TypedSpec()
 
 	return Disk{
-		DevPath:    clean(spec.DevPath),
+		DevPath:    remark.Clean(spec.DevPath),
 		SizeBytes:  spec.Size,
-		Model:      clean(spec.Model),
-		Serial:     clean(spec.Serial),
-		WWID:       clean(spec.WWID),
-		BusPath:    clean(spec.BusPath),
-		Transport:  clean(spec.Transport),
+		Model:      remark.Clean(spec.Model),
+		Serial:     remark.Clean(spec.Serial),
+		WWID:       remark.Clean(spec.WWID),
+		BusPath:    remark.Clean(spec.BusPath),
+		Transport:  remark.Clean(spec.Transport),
 		Rotational: spec.Rotational,
 		ReadOnly:   spec.Readonly,
 		CDROM:      spec.CDROM,
 	}
-}
-
-// clean makes a text from the network fit for an object, an event and a terminal. What cannot be seen goes, not control
-// characters alone: one that turns the direction of text rearranges what stands beside it.
-func clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
-			return -1
-		}
-
-		return r
-	}, strings.ToValidUTF8(text, ""))
-
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "")
-	}
-
-	return strings.TrimSpace(text)
-}
-
-// withheld tells that a node has no such resource or does not show it; both are ordinary for what is only nice to know.
-func withheld(err error) bool {
-	if state.IsNotFoundError(err) {
-		return true
-	}
-
-	switch client.StatusCode(err) {
-	case codes.NotFound, codes.PermissionDenied, codes.Unimplemented:
-		return true
-	}
-
-	return false
 }
 
 func (s *session) readError(ctx context.Context, err error) error {
@@ -204,27 +186,25 @@ func (s *session) readError(ctx context.Context, err error) error {
 	}
 
 	detail := err.Error()
-	if broken := s.conn.readError(); class != ClassNodeError && broken != nil {
+	if broken := s.channel.ReadError(); class != ClassNodeError && broken != nil {
 		detail = broken.Error()
 	}
 
-	return &Error{Class: class, Address: s.address, Op: "read identity", Detail: clean(detail), cause: ended(ctx, err)}
+	return &Error{Class: class, Address: s.address, Op: "read identity", Detail: remark.Clean(detail), cause: ended(ctx, err)}
 }
 
 // lostClass tells why the connection is over. A configured node's TLS 1.3 handshake succeeds for the client, and only
 // then does the node refuse; its alert can be lost when the node closes at once, and then its request for a
 // certificate still gives it away.
 func (s *session) lostClass() Class {
-	broken := s.conn.readError()
+	broken := s.channel.ReadError()
 
 	switch {
-	case wantsCertificate(broken), s.pin.certificateRequested.Load():
+	case apid.WantsCertificate(broken), s.pin.certificateRequested.Load():
 		return ClassNotInMaintenance
-	case broken == nil, isEOF(broken), errors.Is(broken, syscall.ECONNRESET), errors.Is(broken, net.ErrClosed):
+	case broken == nil, apid.IsEOF(broken), errors.Is(broken, syscall.ECONNRESET), errors.Is(broken, net.ErrClosed):
 		return ClassUnreachable
 	default:
 		return ClassNotTalos
 	}
 }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }

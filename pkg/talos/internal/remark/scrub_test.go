@@ -1,4 +1,4 @@
-package maintenance
+package remark
 
 import (
 	"encoding/base64"
@@ -59,7 +59,7 @@ func TestANodesRemarkLosesEverySecret(t *testing.T) {
 			"unknown keys found: " + value + " in the document",
 			"value " + value[:len(value)*3/4] + "… is too long",
 		} {
-			have := scrub(message, data)
+			have := Scrub(message, data)
 			if strings.Contains(have, value) || strings.Contains(have, value[:len(value)/2]) {
 				t.Errorf("%s is left in %q", name, have)
 			}
@@ -75,12 +75,12 @@ func TestANodesRemarkLosesEverySecret(t *testing.T) {
 		"install disk /dev/sda is not a block device",
 		"configuration validation failed: 1 error occurred",
 	} {
-		if have := scrub(message, data); have != message {
+		if have := Scrub(message, data); have != message {
 			t.Errorf("%q became %q", message, have)
 		}
 	}
 
-	if have := scrub("line 3: cannot parse `abc`", []byte("machine: [")); have != "" {
+	if have := Scrub("line 3: cannot parse `abc`", []byte("machine: [")); have != "" {
 		t.Errorf("a remark on an unreadable configuration is shown: %q", have)
 	}
 }

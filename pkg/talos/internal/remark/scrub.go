@@ -1,6 +1,9 @@
-package maintenance
+// Package remark makes texts from Talos nodes fit to be shown.
+package remark
 
 import (
+	"errors"
+	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,24 +18,32 @@ const redacted = "***"
 // keyMaterial matches what keys, certificates and tokens look like, also where a message holds only a part of one.
 var keyMaterial = regexp.MustCompile(`-----BEGIN[\s\S]*?(-----END[^-]*-----|$)|[a-z0-9]{6}\.[a-z0-9]{8,}|[A-Za-z0-9+/_-]{24,}={0,2}`)
 
-// scrub makes a node's remark on a configuration fit to be shown: no secret of the configuration is left in it, nor
-// anything that looks like one. A remark on a configuration that cannot be read is withheld, since then nobody can say
-// what of it is secret (T-15).
-func scrub(message string, config []byte) string {
-	secrets, ok := secretValues(config)
-	if !ok {
-		return ""
+// Scrub makes a node's remark on configurations fit to be shown: no secret of theirs is left in it, nor anything that
+// looks like one. A remark on a configuration that cannot be read is withheld, since then nobody can say what of it is
+// secret (T-15).
+func Scrub(message string, configs ...[]byte) string {
+	var secrets []string
+
+	for _, config := range configs {
+		values, ok := secretValues(config)
+		if !ok {
+			return ""
+		}
+
+		secrets = append(secrets, values...)
 	}
+
+	// The longest first, so that one that contains another goes whole.
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 
 	for _, secret := range secrets {
 		message = strings.ReplaceAll(message, secret, redacted)
 	}
 
-	return clean(keyMaterial.ReplaceAllString(message, redacted))
+	return Clean(keyMaterial.ReplaceAllString(message, redacted))
 }
 
-// secretValues are the values that Talos itself redacts in a configuration, the longest first, so that one that
-// contains another goes whole.
+// secretValues are the values that Talos itself redacts in a configuration.
 func secretValues(config []byte) ([]string, bool) {
 	provider, err := configloader.NewFromBytes(config)
 	if err != nil {
@@ -61,8 +72,6 @@ func secretValues(config []byte) ([]string, bool) {
 		}
 	}
 
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-
 	return secrets, true
 }
 
@@ -75,7 +84,7 @@ func scalars(documents []byte) (map[string]struct{}, bool) {
 		var node yaml.Node
 
 		if err := decoder.Decode(&node); err != nil {
-			return values, isEOF(err)
+			return values, errors.Is(err, io.EOF)
 		}
 
 		collect(&node, values)

@@ -1,0 +1,173 @@
+package apid
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
+	"github.com/cosi-project/runtime/pkg/state"
+	cosiclient "github.com/cosi-project/runtime/pkg/state/protobuf/client"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+)
+
+// maxSessionBytes bounds what a session reads in all. An honest node sends some tens of kilobytes; the peer may be
+// anybody.
+const maxSessionBytes = 16 << 20
+
+// Channel is a gRPC channel over one connection, which is never made again.
+type Channel struct {
+	*grpc.ClientConn
+
+	conn *watchedConn
+}
+
+// Open makes a channel of a connection, which is the channel's from here on, also when this fails.
+func Open(address string, conn *tls.Conn) (*Channel, error) {
+	watched := &watchedConn{Conn: conn}
+
+	var handedOver atomic.Bool
+
+	channel, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if handedOver.Swap(true) {
+				return nil, errSessionOver
+			}
+
+			return watched, nil
+		}),
+		grpc.WithTransportCredentials(established{info: credentials.TLSInfo{
+			State:          conn.ConnectionState(),
+			CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity},
+		}}),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithIdleTimeout(0), // idling would close the one connection
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20)),
+	)
+	if err != nil {
+		watched.Close() //nolint:errcheck // gRPC's error says more
+
+		return nil, err
+	}
+
+	return &Channel{ClientConn: channel, conn: watched}, nil
+}
+
+var errSessionOver = errors.New("the session's only connection is over")
+
+// Ready waits until the peer has spoken HTTP/2, which a server does once it is content with the client's certificate: in
+// TLS 1.3 the client's handshake is over before. The error is of the connection itself where it has one.
+func (c *Channel) Ready(ctx context.Context) error {
+	c.Connect()
+
+	for {
+		current := c.GetState()
+
+		switch current {
+		case connectivity.Ready:
+			return nil
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			if err := c.ReadError(); err != nil {
+				return err
+			}
+
+			return errNoHTTP2
+		}
+
+		if !c.WaitForStateChange(ctx, current) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// COSI is the node's resources.
+func (c *Channel) COSI() state.State {
+	return state.WrapCore(cosiclient.NewAdapter(cosiv1alpha1.NewStateClient(c.ClientConn)))
+}
+
+// ReadError is the first error that reading from the connection met, with its type; nil while it stands.
+func (c *Channel) ReadError() error { return c.conn.readError() }
+
+// Close ends the channel and its connection.
+func (c *Channel) Close() error {
+	err := c.ClientConn.Close()
+	c.conn.Close() //nolint:errcheck // gRPC has closed it already, unless no call was ever made
+
+	return err
+}
+
+// Withheld tells that a node has no such resource or does not show it; both are ordinary for what is only nice to know.
+func Withheld(err error) bool {
+	if state.IsNotFoundError(err) {
+		return true
+	}
+
+	switch client.StatusCode(err) {
+	case codes.NotFound, codes.PermissionDenied, codes.Unimplemented:
+		return true
+	}
+
+	return false
+}
+
+// watchedConn bounds what is read, and keeps the first read error with its type: gRPC passes it on as text only.
+type watchedConn struct {
+	net.Conn
+
+	read  atomic.Int64
+	first atomic.Pointer[error]
+}
+
+var errTooMuch = fmt.Errorf("the peer sent more than %d bytes", maxSessionBytes)
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+
+	if err == nil && c.read.Add(int64(n)) > maxSessionBytes {
+		n, err = 0, errTooMuch
+	}
+
+	if err != nil {
+		c.first.CompareAndSwap(nil, &err)
+	}
+
+	return n, err
+}
+
+func (c *watchedConn) readError() error {
+	if err := c.first.Load(); err != nil {
+		return *err
+	}
+
+	return nil
+}
+
+// established are the gRPC credentials of a connection whose TLS handshake is over.
+type established struct {
+	info credentials.TLSInfo
+}
+
+func (e established) ClientHandshake(_ context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, e.info, nil
+}
+
+func (e established) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("client side only")
+}
+
+func (e established) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+}
+
+func (e established) Clone() credentials.TransportCredentials { return e }
+
+func (e established) OverrideServerName(string) error { return nil }

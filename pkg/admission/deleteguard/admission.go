@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
 	kubeinformers "k8s.io/client-go/informers"
@@ -22,8 +19,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
-	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	"github.com/fieldplane/fieldplane/pkg/admission/approvedmachines"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 )
 
@@ -128,34 +125,13 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), name, refusal)
 }
 
-// approvedMachines returns why the cluster cannot be deleted, or nil. It lists live: an informer that lacks the latest
-// approval would let go of the cluster of an approved machine, and clusters are deleted rarely.
+// approvedMachines returns why the cluster cannot be deleted, or nil.
 func (g *Guard) approvedMachines(ctx context.Context, cluster *talos.TalosCluster) (refusal, err error) {
-	list, err := g.client.TalosV1alpha1().TalosMachines(cluster.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.AndSelectors(
-			fields.OneTermEqualSelector(v1alpha1.MachineClusterRefField, cluster.Name),
-			fields.OneTermEqualSelector(v1alpha1.MachineApprovedField, "true"),
-		).String(),
-	})
-	if err != nil {
+	approved, err := approvedmachines.Of(ctx, g.client, cluster.Namespace, cluster.Name)
+	if err != nil || len(approved) == 0 {
 		return nil, err
 	}
-	var approved []string
-	for _, machine := range list.Items {
-		if machine.Spec.ClusterRef.Name == cluster.Name && ptr.Deref(machine.Spec.Approved, false) {
-			approved = append(approved, machine.Name)
-		}
-	}
-	if len(approved) == 0 {
-		return nil, nil
-	}
-	slices.Sort(approved)
-	const named = 3
-	text := strings.Join(approved[:min(named, len(approved))], ", ")
-	if more := len(approved) - named; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return fmt.Errorf("its machines with spec.approved true must be un-approved first: %s", text), nil
+	return fmt.Errorf("its machines with spec.approved true must be un-approved first: %s", approvedmachines.Told(approved)), nil
 }
 
 // goingAway tells whether the namespace is being deleted or is gone, by the informer and, before it says no, by a live read.

@@ -1,5 +1,5 @@
-// Package discoveryranges refuses discovery ranges that are too wide or not IPv4 (T-01), and configuration patches that
-// rendering would not accept (T-15).
+// Package discoveryranges refuses discovery ranges that are too wide or not IPv4 (T-01), and configuration patches and
+// versions that rendering would not accept (T-15).
 package discoveryranges
 
 import (
@@ -44,6 +44,10 @@ func (r *Ranges) Validate(_ context.Context, a admission.Attributes, _ admission
 		name string
 		errs field.ErrorList
 	)
+	// A subresource that is created is a request, and no machine or cluster.
+	if a.GetSubresource() != "" && a.GetOperation() == admission.Create {
+		return nil
+	}
 	switch a.GetResource().GroupResource() {
 	case talos.Resource("talosclusters"):
 		cluster, ok := a.GetObject().(*talos.TalosCluster)
@@ -58,6 +62,7 @@ func (r *Ranges) Validate(_ context.Context, a admission.Attributes, _ admission
 		if !equality.Semantic.DeepEqual(stored.Spec.Discovery, cluster.Spec.Discovery) {
 			errs = discovery(&cluster.Spec.Discovery)
 		}
+		errs = append(errs, versions(&stored.Spec, &cluster.Spec)...)
 		errs = append(errs, patches(stored.Spec.ConfigPatches, cluster.Spec.ConfigPatches)...)
 	case talos.Resource("talosmachines"):
 		machine, ok := a.GetObject().(*talos.TalosMachine)
@@ -92,6 +97,18 @@ func discovery(declared *talos.TalosDiscovery) field.ErrorList {
 		errs = append(errs, field.Invalid(path, entry.Value, entry.Rule))
 	}
 	return errs
+}
+
+// versions checks that Talos and Kubernetes go together. The error stands at the version of Kubernetes, since that of Talos
+// cannot be changed.
+func versions(stored, wanted *talos.TalosClusterSpec) field.ErrorList {
+	if stored.TalosVersion == wanted.TalosVersion && stored.KubernetesVersion == wanted.KubernetesVersion {
+		return nil
+	}
+	if err := render.ValidateVersions(wanted.TalosVersion, wanted.KubernetesVersion); err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "kubernetesVersion"), wanted.KubernetesVersion, err.Error())}
+	}
+	return nil
 }
 
 // patches checks each configuration patch that was not there before. The error does not repeat the patch, which may hold

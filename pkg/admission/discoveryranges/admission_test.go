@@ -119,6 +119,37 @@ func TestConfigPatches(t *testing.T) {
 	}
 }
 
+// Req: A-04, T-15
+func TestVersionsThatDoNotGoTogetherAreRefused(t *testing.T) {
+	of := func(talosVersion, kubernetesVersion string) *talos.TalosCluster {
+		return &talos.TalosCluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}, Spec: talos.TalosClusterSpec{TalosVersion: talosVersion, KubernetesVersion: kubernetesVersion}}
+	}
+	for _, tc := range []struct {
+		name           string
+		stored, wanted *talos.TalosCluster
+		refused        string
+	}{
+		{"a pair that Talos supports", nil, of("v1.13", "v1.36.2"), ""},
+		{"a Kubernetes that is too old", nil, of("v1.13", "v1.20.0"), `spec.kubernetesVersion: Invalid value: "v1.20.0"`},
+		{"a Kubernetes that is too new", nil, of("v1.9", "v1.36.2"), "spec.kubernetesVersion"},
+		{"a Talos that cannot be rendered", nil, of("v1.99", "v1.36.2"), "the newest that can be rendered"},
+		{"an upgrade that Talos does not support", of("v1.13", "v1.36.2"), of("v1.13", "v1.99.0"), `"v1.99.0"`},
+		{"an upgrade", of("v1.13", "v1.36.1"), of("v1.13", "v1.36.2"), ""},
+		{"what was stored before this was checked stays writable", of("v1.99", "v1.36.2"), of("v1.99", "v1.36.2"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var stored runtime.Object
+			if tc.stored != nil {
+				stored = tc.stored
+			}
+			err := New().Validate(context.Background(), attributes(tc.wanted, stored, "talosclusters", ""), nil)
+			if tc.refused == "" && err != nil || tc.refused != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.refused)) {
+				t.Errorf("have %v", err)
+			}
+		})
+	}
+}
+
 func TestUnexpectedObjectsAreRefused(t *testing.T) {
 	for _, resource := range []string{"talosclusters", "talosmachines"} {
 		if err := New().Validate(context.Background(), attributes(&metav1.Status{}, nil, resource, ""), nil); !apierrors.IsInternalError(err) {
@@ -128,6 +159,13 @@ func TestUnexpectedObjectsAreRefused(t *testing.T) {
 	other := admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{}, "", "", schema.GroupVersionResource{Resource: "talosclusters"}, "", admission.Create, nil, false, nil)
 	if err := New().Validate(context.Background(), other, nil); err != nil {
 		t.Errorf("another group: %v", err)
+	}
+	for subresource, request := range map[string]admission.Attributes{
+		"discover": attributes(&talos.DiscoveryRequest{}, nil, "talosclusters", "discover"), "reboot": attributes(&talos.RebootRequest{}, nil, "talosmachines", "reboot"),
+	} {
+		if err := New().Validate(context.Background(), request, nil); err != nil {
+			t.Errorf("a request to %s: %v", subresource, err)
+		}
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package machineapproval asks for the verb approve before a TalosMachine is approved, un-approved, or, once approved,
-// made into something other than what was approved, on whatever path the write comes (T-13).
+// Package machineapproval asks for the verb approve before a TalosMachine is approved, un-approved, rejected, or made into
+// something other than what was approved, on whatever path the write comes, and before its TalosCluster changes what
+// approved machines are configured with (T-13).
 package machineapproval
 
 import (
@@ -11,11 +12,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 	"github.com/fieldplane/fieldplane/pkg/admission/permission"
 )
@@ -26,8 +28,12 @@ const (
 
 	// Verb is the RBAC verb that approval needs, on talosmachines/approval (T-13).
 	Verb = "approve"
-	// Subresource is the subresource that the verb is asked on, and the path on which it is always asked.
+	// Resource and Subresource are what the verb is asked on; the subresource is also the path on which it is always asked.
+	Resource    = "talosmachines"
 	Subresource = "approval"
+
+	// conditionSharesHardware is True on a machine that has the serial number or a MAC address of another.
+	conditionSharesHardware = "SharesHardware"
 )
 
 // Register makes the plugin known.
@@ -39,16 +45,18 @@ func Register(plugins *admission.Plugins) {
 type Approval struct {
 	*admission.Handler
 	authorizer authorizer.UnconditionalAuthorizer
+	client     versioned.Interface
 	server     initializer.ServerIdentity
 }
 
 var (
 	_ admission.ValidationInterface       = &Approval{}
 	_ initializer.WantsUncachedAuthorizer = &Approval{}
+	_ initializer.WantsFieldplaneClient   = &Approval{}
 	_ initializer.WantsServerIdentity     = &Approval{}
 )
 
-// New returns the plugin, to be initialized with an authorizer and the server's identity.
+// New returns the plugin, to be initialized with an authorizer, a client for our kinds, and the server's identity.
 func New() *Approval {
 	return &Approval{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
@@ -58,15 +66,20 @@ func (p *Approval) SetUncachedAuthorizer(authz authorizer.UnconditionalAuthorize
 	p.authorizer = authz
 }
 
+// SetFieldplaneClient implements initializer.WantsFieldplaneClient.
+func (p *Approval) SetFieldplaneClient(client versioned.Interface) { p.client = client }
+
 // SetServerIdentity implements initializer.WantsServerIdentity.
 func (p *Approval) SetServerIdentity(server initializer.ServerIdentity) { p.server = server }
 
 // ValidateInitialization implements admission.InitializationValidator.
 func (p *Approval) ValidateInitialization() error {
-	if p.authorizer == nil {
+	switch {
+	case p.authorizer == nil:
 		return errors.New(PluginName + " needs an authorizer that is not cached")
-	}
-	if p.server.Empty() {
+	case p.client == nil:
+		return errors.New(PluginName + " needs a client for the talos group")
+	case p.server.Empty():
 		return errors.New(PluginName + " needs the server's identity")
 	}
 	return nil
@@ -75,9 +88,20 @@ func (p *Approval) ValidateInitialization() error {
 // Validate implements admission.ValidationInterface. It compares what is stored with what would be, after mutation and
 // the strategy, and so holds on every path alike, those included on which the strategy lets nothing of this through.
 func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != talos.Resource("talosmachines") {
+	// A subresource that is created is a request, and no machine or cluster: whether it may be made is its path's RBAC to say.
+	if a.GetSubresource() != "" && a.GetOperation() == admission.Create {
 		return nil
 	}
+	switch a.GetResource().GroupResource() {
+	case talos.Resource(Resource):
+		return p.validateMachine(ctx, a)
+	case talos.Resource("talosclusters"):
+		return p.validateCluster(ctx, a)
+	}
+	return nil
+}
+
+func (p *Approval) validateMachine(ctx context.Context, a admission.Attributes) error {
 	machine, ok := a.GetObject().(*talos.TalosMachine)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("%s: expected a TalosMachine, have %T", PluginName, a.GetObject()))
@@ -106,9 +130,32 @@ func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admis
 	case act.kind != unapproving && p.server.Is(a.GetUserInfo()):
 		return refuse("the fieldplane server itself never approves; a user does: cannot " + act.String())
 	}
-	return permission.Require(ctx, p.authorizer, a, permission.Permission{
+	if err := permission.Require(ctx, p.authorizer, a, permission.Permission{
 		Verb: Verb, Subresource: Subresource, Name: machine.Name, To: act.String(),
-	})
+	}); err != nil {
+		return err
+	}
+	// Only now: what is known of the machine is told to those who may approve it.
+	if shared := sharedHardware(stored); shared != "" && !machine.Spec.AcceptSharedHardware &&
+		(act.kind == approving || act.kind == altering && stored.Spec.AcceptSharedHardware) {
+		return refuse("spec.approved: true: " + shared + "; check which of the two this is, then set spec.acceptSharedHardware: true to approve it all the same")
+	}
+	return nil
+}
+
+// sharedHardware says with which other machine a stored one shares hardware, "" when with none that is known.
+func sharedHardware(stored *talos.TalosMachine) string {
+	if stored == nil {
+		return ""
+	}
+	condition := meta.FindStatusCondition(stored.Status.Conditions, conditionSharesHardware)
+	switch {
+	case condition == nil || condition.Status != "True":
+		return ""
+	case condition.Message == "":
+		return "the machine shares its serial number or a MAC address with another"
+	}
+	return condition.Message
 }
 
 type kind int
@@ -118,6 +165,8 @@ const (
 	approving
 	unapproving
 	altering
+	accepting
+	rejecting
 	writing
 )
 
@@ -136,6 +185,10 @@ func (a act) String() string {
 		return "un-approve a machine (spec.approved was true)"
 	case altering:
 		return "change " + strings.Join(a.fields, ", ") + " of an approved machine"
+	case accepting:
+		return "set or change " + strings.Join(a.fields, ", ") + ", which an approver accepts"
+	case rejecting:
+		return "reject a machine or take a rejection back (spec.rejected)"
 	case writing:
 		return "write the approval subresource"
 	default:
@@ -145,8 +198,10 @@ func (a act) String() string {
 
 // classify tells what a write does; stored is nil when it creates the machine.
 func classify(stored, machine *talos.TalosMachine, subresource string) act {
-	was := stored != nil && ptr.Deref(stored.Spec.Approved, false)
-	is := ptr.Deref(machine.Spec.Approved, false)
+	if stored == nil {
+		stored = &talos.TalosMachine{}
+	}
+	was, is := talos.IsApproved(stored), talos.IsApproved(machine)
 
 	switch {
 	case is && !was:
@@ -155,7 +210,7 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 		return act{kind: unapproving}
 	}
 	if was {
-		fields := approvedContent(&stored.Spec, &machine.Spec)
+		fields := talos.ChangedApproval(&stored.Spec, &machine.Spec)
 		// Identity can be replayed: who moves the endpoint of a machine that waits for its configuration decides who gets it.
 		if stored.Spec.Endpoint != machine.Spec.Endpoint && !configured(stored) {
 			fields = append(fields, "spec.endpoint")
@@ -163,6 +218,13 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 		if len(fields) > 0 {
 			return act{kind: altering, fields: fields}
 		}
+	}
+	// Set beforehand, these would look like the approver's own.
+	if fields := talos.ChangedAcceptance(&stored.Spec, &machine.Spec); len(fields) > 0 {
+		return act{kind: accepting, fields: fields}
+	}
+	if !equality.Semantic.DeepEqual(stored.Spec.Rejected, machine.Spec.Rejected) {
+		return act{kind: rejecting}
 	}
 	// docs/design.md, "Approval, exactly": the path needs update on it and approve on it, whatever is written.
 	if subresource == Subresource {
@@ -173,28 +235,4 @@ func classify(stored, machine *talos.TalosMachine, subresource string) act {
 
 func configured(machine *talos.TalosMachine) bool {
 	return machine.Status.Configuration != nil && machine.Status.Configuration.AppliedAt != nil
-}
-
-// approvedContent lists the members of what was approved that differ: those of T-13, and what an approver accepted
-// (T-18), since the approval of a control plane is only as good as the fingerprint it names.
-func approvedContent(stored, spec *talos.TalosMachineSpec) []string {
-	var fields []string
-	for _, member := range []struct {
-		name string
-		same bool
-	}{
-		{"spec.role", stored.Role == spec.Role},
-		{"spec.install", equality.Semantic.DeepEqual(stored.Install, spec.Install)},
-		{"spec.diskRoles", equality.Semantic.DeepEqual(stored.DiskRoles, spec.DiskRoles)},
-		{"spec.network", equality.Semantic.DeepEqual(stored.Network, spec.Network)},
-		{"spec.configPatches", equality.Semantic.DeepEqual(stored.ConfigPatches, spec.ConfigPatches)},
-		{"spec.acceptedFingerprint", stored.AcceptedFingerprint == spec.AcceptedFingerprint},
-		{"spec.acceptUnverifiedFingerprint", stored.AcceptUnverifiedFingerprint == spec.AcceptUnverifiedFingerprint},
-		{"spec.acceptSharedHardware", stored.AcceptSharedHardware == spec.AcceptSharedHardware},
-	} {
-		if !member.same {
-			fields = append(fields, member.name)
-		}
-	}
-	return fields
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
+	"github.com/fieldplane/fieldplane/generated/clientset/versioned/fake"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 )
 
@@ -73,6 +74,7 @@ func with(machine *talos.TalosMachine, change func(*talos.TalosMachineSpec)) *ta
 func newPlugin(authz authorizer.UnconditionalAuthorizer) *Approval {
 	plugin := New()
 	plugin.SetUncachedAuthorizer(authz)
+	plugin.SetFieldplaneClient(fake.NewClientset())
 	plugin.SetServerIdentity(initializer.NewServerIdentity(serviceAccount, loopback))
 	return plugin
 }
@@ -121,6 +123,16 @@ func TestEveryCell(t *testing.T) {
 	}
 	spec := func(change func(*talos.TalosMachineSpec)) *talos.TalosMachine { return with(approved(), change) }
 	altering := func(what string) string { return "change " + what + " of an approved machine" }
+	rejected := func(reason string) *talos.TalosMachine {
+		return with(pending(), func(s *talos.TalosMachineSpec) { s.Rejected = &talos.MachineRejection{Reason: reason} })
+	}
+	accepting := func(fingerprint string) *talos.TalosMachine {
+		return with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptedFingerprint = fingerprint })
+	}
+	const (
+		rejecting = "reject a machine or take a rejection back"
+		accepted  = "set or change spec.acceptedFingerprint, which an approver accepts"
+	)
 
 	updates := []change{
 		{"nothing, pending", pending(), pending(), ""},
@@ -155,13 +167,33 @@ func TestEveryCell(t *testing.T) {
 		{"endpoint of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), ""},
 		{"empty lists where there were none", with(approved(), func(s *talos.TalosMachineSpec) { s.DiskRoles = nil }), spec(func(s *talos.TalosMachineSpec) { s.DiskRoles = []talos.DiskRole{} }), ""},
 		{"role, disk and network of a pending machine", pending(), with(approved(), func(s *talos.TalosMachineSpec) { s.Approved = nil }), ""},
-		{"rejection of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.Rejected = &talos.MachineRejection{Reason: "spare"} }), ""},
+		{"rejection of a pending machine", pending(), rejected("spare"), rejecting},
+		{"another reason of a rejection", rejected("spare"), rejected("broken"), rejecting},
+		{"a rejection taken back", rejected("spare"), pending(), rejecting},
+		{"a rejected machine's endpoint", rejected("spare"), with(rejected("spare"), func(s *talos.TalosMachineSpec) { s.Endpoint = "192.0.2.2" }), ""},
+		{"patches of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.ConfigPatches = []string{"cluster: {}"} }), ""},
+
+		{"fingerprint of a pending machine", pending(), accepting("a"), accepted},
+		{"another fingerprint of a pending machine", accepting("a"), accepting("b"), accepted},
+		{"a fingerprint taken from a pending machine", accepting("a"), pending(), accepted},
+		{"unverified fingerprint of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptUnverifiedFingerprint = true }),
+			"set or change spec.acceptUnverifiedFingerprint, which an approver accepts"},
+		{"shared hardware of a pending machine", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptSharedHardware = true }),
+			"set or change spec.acceptSharedHardware, which an approver accepts"},
+		{"all at once on a pending machine", pending(), with(accepting("a"), func(s *talos.TalosMachineSpec) { s.AcceptUnverifiedFingerprint, s.AcceptSharedHardware = true, true }),
+			"set or change spec.acceptedFingerprint, spec.acceptUnverifiedFingerprint, spec.acceptSharedHardware"},
+		{"what was accepted, untouched", accepting("a"), with(accepting("a"), func(s *talos.TalosMachineSpec) { s.Role = talos.RoleWorker }), ""},
+		{"un-approve and accept something", approved(), with(accepting("a"), func(s *talos.TalosMachineSpec) { s.Role = talos.RoleWorker }), "un-approve"},
 	}
 	creates := []change{
 		{"create a pending machine", nil, pending(), ""},
 		{"create with approved false", nil, with(pending(), func(s *talos.TalosMachineSpec) { s.Approved = ptr.To(false) }), ""},
 		{"create a prepared machine", nil, with(approved(), func(s *talos.TalosMachineSpec) { s.Approved = nil }), ""},
 		{"create an approved machine", nil, approved(), "set spec.approved to true"},
+		{"create a rejected machine", nil, rejected("spare"), rejecting},
+		{"create a machine with a fingerprint", nil, accepting("a"), accepted},
+		{"create a machine with shared hardware accepted", nil, with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptSharedHardware = true }),
+			"set or change spec.acceptSharedHardware"},
 	}
 
 	answers := []struct {
@@ -268,6 +300,9 @@ func TestTheServerItselfNeverApproves(t *testing.T) {
 			{"approve on status", pending(), approved(), "status", http.StatusForbidden, 0},
 			{"alter what was approved", approved(), with(approved(), func(s *talos.TalosMachineSpec) { s.Role = talos.RoleControlPlane }), "", http.StatusForbidden, 0},
 			{"write the approval subresource", pending(), pending(), "approval", http.StatusForbidden, 0},
+			{"accept a fingerprint beforehand", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptedFingerprint = "x" }), "", http.StatusForbidden, 0},
+			{"register a machine with shared hardware accepted", nil, with(pending(), func(s *talos.TalosMachineSpec) { s.AcceptSharedHardware = true }), "", http.StatusForbidden, 0},
+			{"reject", pending(), with(pending(), func(s *talos.TalosMachineSpec) { s.Rejected = &talos.MachineRejection{Reason: "x"} }), "", http.StatusForbidden, 0},
 			{"write the status of an approved machine", approved(), approved(), "status", http.StatusOK, 0},
 			{"un-approve, which only stops something", approved(), pending(), "", http.StatusOK, 1},
 		} {
@@ -320,6 +355,52 @@ func TestWhatNobodyMayApprove(t *testing.T) {
 	}
 }
 
+// Req: T-13, T-18. Whoever approves has seen that the machine shares hardware with another, or says so.
+func TestAMachineThatSharesHardwareIsApprovedOnlyByAcceptingIt(t *testing.T) {
+	sharing := func(machine *talos.TalosMachine, status metav1.ConditionStatus, message string) *talos.TalosMachine {
+		machine.Status.Conditions = []metav1.Condition{{Type: "SharesHardware", Status: status, Message: message}}
+		return machine
+	}
+	const told = "the serial S1 is that of TalosMachine other, too"
+	accepted := func(s *talos.TalosMachineSpec) { s.AcceptSharedHardware = true }
+	for _, tc := range []struct {
+		name            string
+		stored, machine *talos.TalosMachine
+		code            int32
+		texts           []string
+	}{
+		{"approving", sharing(pending(), "True", told), approved(), http.StatusForbidden, []string{told, "spec.acceptSharedHardware"}},
+		{"approving, without a message", sharing(pending(), "True", ""), approved(), http.StatusForbidden, []string{"with another"}},
+		{"approving with a condition that the write forges", sharing(pending(), "True", told), sharing(approved(), "False", ""), http.StatusForbidden, []string{told}},
+		{"approving and accepting it", sharing(pending(), "True", told), with(approved(), accepted), http.StatusOK, nil},
+		{"approving what was accepted before", sharing(with(pending(), accepted), "True", told), with(approved(), accepted), http.StatusOK, nil},
+		{"taking the acceptance back while approved", sharing(with(approved(), accepted), "True", told), approved(), http.StatusForbidden, []string{told}},
+		{"another change of a machine approved before it was known", sharing(approved(), "True", told), with(approved(), func(s *talos.TalosMachineSpec) { s.Network = nil }), http.StatusOK, nil},
+		{"un-approving", sharing(approved(), "True", told), pending(), http.StatusOK, nil},
+		{"approving what no longer shares any", sharing(pending(), "False", told), approved(), http.StatusOK, nil},
+		{"approving what nobody knows anything of", pending(), approved(), http.StatusOK, nil},
+	} {
+		for _, subresource := range []string{"", "approval"} {
+			t.Run(tc.name+" on "+subresource, func(t *testing.T) {
+				err := validate(newPlugin(&recorder{decision: authorizer.DecisionAllow}), tc.stored, tc.machine, subresource, false, "alice")
+				if have := code(err); have != tc.code {
+					t.Fatalf("have %d: %v", have, err)
+				}
+				for _, text := range tc.texts {
+					if !strings.Contains(err.Error(), text) {
+						t.Errorf("%q does not say %q", err, text)
+					}
+				}
+			})
+		}
+	}
+	// Who may not approve is told that, and nothing else.
+	err := validate(newPlugin(&recorder{}), sharing(pending(), "True", told), approved(), "", false, "alice")
+	if !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "S1") {
+		t.Errorf("have %v", err)
+	}
+}
+
 func TestUnexpectedObjectsAreRefused(t *testing.T) {
 	resource := schema.GroupVersionResource{Group: talos.GroupName, Version: "v1alpha1", Resource: "talosmachines"}
 	plugin := newPlugin(&recorder{decision: authorizer.DecisionAllow})
@@ -331,9 +412,24 @@ func TestUnexpectedObjectsAreRefused(t *testing.T) {
 			t.Errorf("%s: have %v", name, err)
 		}
 	}
-	other := admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{}, "", "", schema.GroupVersionResource{Group: talos.GroupName, Resource: "talosclusters"}, "", admission.Create, nil, false, nil)
-	if err := plugin.Validate(context.Background(), other, nil); err != nil {
-		t.Errorf("another resource: %v", err)
+	clusters := schema.GroupVersionResource{Group: talos.GroupName, Version: "v1alpha1", Resource: "talosclusters"}
+	for name, a := range map[string]admission.Attributes{
+		"a wrong object for a cluster":         admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{}, "", "", clusters, "", admission.Create, nil, false, nil),
+		"an update of a cluster from nothing":  admission.NewAttributesRecord(&talos.TalosCluster{}, nil, schema.GroupVersionKind{}, "", "", clusters, "", admission.Update, nil, false, nil),
+		"an update of a cluster that is wrong": admission.NewAttributesRecord(&metav1.Status{}, &talos.TalosCluster{}, schema.GroupVersionKind{}, "", "", clusters, "status", admission.Update, nil, false, nil),
+	} {
+		if err := plugin.Validate(context.Background(), a, nil); !apierrors.IsInternalError(err) {
+			t.Errorf("%s: have %v", name, err)
+		}
+	}
+	for name, a := range map[string]admission.Attributes{
+		"another resource":      admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{}, "", "", schema.GroupVersionResource{Group: "example.com", Resource: "talosmachines"}, "", admission.Create, nil, false, nil),
+		"a request to reboot":   admission.NewAttributesRecord(&talos.RebootRequest{}, nil, schema.GroupVersionKind{}, "", "", resource, "reboot", admission.Create, nil, false, nil),
+		"a request to discover": admission.NewAttributesRecord(&talos.DiscoveryRequest{}, nil, schema.GroupVersionKind{}, "", "", clusters, "discover", admission.Create, nil, false, nil),
+	} {
+		if err := plugin.Validate(context.Background(), a, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -341,7 +437,8 @@ func TestInitialization(t *testing.T) {
 	plugins := admission.NewPlugins()
 	Register(plugins)
 	server := initializer.NewServerIdentity(loopback)
-	plugin, err := plugins.InitPlugin(PluginName, nil, initializer.New(nil, nil, &recorder{}, server))
+	client := fake.NewClientset()
+	plugin, err := plugins.InitPlugin(PluginName, nil, initializer.New(nil, client, &recorder{}, server))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,8 +446,9 @@ func TestInitialization(t *testing.T) {
 		t.Error("handles the wrong operations")
 	}
 	for name, without := range map[string]admission.PluginInitializer{
-		"an authorizer": initializer.New(nil, nil, nil, server),
-		"an identity":   initializer.New(nil, nil, &recorder{}, initializer.NewServerIdentity()),
+		"an authorizer": initializer.New(nil, client, nil, server),
+		"a client":      initializer.New(nil, nil, &recorder{}, server),
+		"an identity":   initializer.New(nil, client, &recorder{}, initializer.NewServerIdentity()),
 	} {
 		if _, err := plugins.InitPlugin(PluginName, nil, without); err == nil {
 			t.Errorf("initialized without %s", name)

@@ -97,6 +97,10 @@ func (p *Endpoint) Validate(ctx context.Context, a admission.Attributes, _ admis
 	if a.GetResource().GroupResource() != talos.Resource("talosmachines") {
 		return nil
 	}
+	// A subresource that is created is a request, and no machine.
+	if a.GetSubresource() != "" && a.GetOperation() == admission.Create {
+		return nil
+	}
 	machine, ok := a.GetObject().(*talos.TalosMachine)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("%s: expected a TalosMachine, have %T", PluginName, a.GetObject()))

@@ -237,6 +237,10 @@ func TestUnexpectedObjectsAreRefused(t *testing.T) {
 			t.Errorf("%s: have %v", name, err)
 		}
 	}
+	request := admission.NewAttributesRecord(&talos.RebootRequest{}, nil, schema.GroupVersionKind{}, "", "", resource, "reboot", admission.Create, nil, false, nil)
+	if err := plugin.Validate(context.Background(), request, nil); err != nil {
+		t.Errorf("a request to reboot: %v", err)
+	}
 }
 
 func TestInitialization(t *testing.T) {

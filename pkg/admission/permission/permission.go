@@ -10,13 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Permission is one verb on a subresource of the request's object.
+// Permission is one verb on a subresource.
 type Permission struct {
 	// Verb is the RBAC verb.
 	Verb string
-	// Subresource of the request's resource that the verb is asked on.
+	// Resource whose subresource the verb is asked on, in the request's group; empty for the request's own.
+	Resource string
+	// Subresource that the verb is asked on.
 	Subresource string
 	// Name of the object. It is taken from the object rather than from the path, which has none when something is created.
+	// Empty: of every object, so that a right to single ones is not enough.
 	Name string
 	// To says what the permission is needed for, to end the sentence "… needs … to ".
 	To string
@@ -26,6 +29,9 @@ type Permission struct {
 // a 503 when nobody could say: then the user has done nothing wrong and trying again helps (T-13, T-14).
 func Require(ctx context.Context, authz authorizer.UnconditionalAuthorizer, a admission.Attributes, p Permission) error {
 	resource := a.GetResource().GroupResource()
+	if p.Resource != "" {
+		resource.Resource = p.Resource
+	}
 	decision, reason, err := authz.Authorize(ctx, authorizer.AttributesRecord{
 		User:            a.GetUserInfo(),
 		Verb:            p.Verb,
@@ -55,5 +61,9 @@ func Require(ctx context.Context, authz authorizer.UnconditionalAuthorizer, a ad
 	if reason != "" {
 		refusal = fmt.Errorf("%w: %s", refusal, reason)
 	}
-	return apierrors.NewForbidden(resource, p.Name, refusal)
+	name := p.Name
+	if name == "" {
+		name = a.GetName()
+	}
+	return apierrors.NewForbidden(a.GetResource().GroupResource(), name, refusal)
 }

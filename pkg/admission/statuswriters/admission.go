@@ -1,5 +1,6 @@
-// Package statuswriters keeps the status of units and iomodules in the hands of the server's own controllers: whoever
-// could write it could hide a fault or end a hold.
+// Package statuswriters keeps the status of units, iomodules, talosclusters and talosmachines in the hands of the server's
+// own controllers: whoever could write it could hide a fault or end a hold, or make the server bootstrap a second
+// etcd, send a configuration again, or show an approver other hardware than is there (T-18).
 package statuswriters
 
 import (
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/fieldplane/fieldplane/apis/physical"
+	"github.com/fieldplane/fieldplane/apis/talos"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 )
 
@@ -56,7 +58,7 @@ func (w *Writers) Validate(_ context.Context, a admission.Attributes, _ admissio
 		return nil
 	}
 	switch a.GetResource().GroupResource() {
-	case physical.Resource("units"), physical.Resource("iomodules"):
+	case physical.Resource("units"), physical.Resource("iomodules"), talos.Resource("talosclusters"), talos.Resource("talosmachines"):
 	default:
 		return nil
 	}

@@ -33,7 +33,12 @@ func TestWhoWritesWhichStatus(t *testing.T) {
 		{"the server writes a unit's status", physical.GroupName, "units", "status", []string{serviceAccount, loopback}, false},
 		{"a simulator writes a Controller's status", physical.GroupName, "controllers", "status", []string{"simulator"}, false},
 		{"a ControlModule's status is RBAC's to guard", physical.GroupName, "controlmodules", "status", []string{"alice"}, false},
-		{"a machine's status is RBAC's to guard", talos.GroupName, "talosmachines", "status", []string{"alice"}, false},
+		{"a machine's status is not for users", talos.GroupName, "talosmachines", "status", []string{"alice", "system:admin", ""}, true},
+		{"a cluster's status is not for users", talos.GroupName, "talosclusters", "status", []string{"alice", "system:admin", ""}, true},
+		{"the server writes a machine's status", talos.GroupName, "talosmachines", "status", []string{serviceAccount, loopback}, false},
+		{"the server writes a cluster's status", talos.GroupName, "talosclusters", "status", []string{serviceAccount, loopback}, false},
+		{"a machine's approval is another plugin's", talos.GroupName, "talosmachines", "approval", []string{"alice"}, false},
+		{"asking for a sweep is RBAC's to guard", talos.GroupName, "talosclusters", "discover", []string{"alice"}, false},
 		{"a module's spec is for users", physical.GroupName, "iomodules", "", []string{"alice"}, false},
 		{"units of another group are not ours", "example.com", "units", "status", []string{"alice"}, false},
 	} {

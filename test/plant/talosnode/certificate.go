@@ -58,11 +58,16 @@ func (n *Node) currentLeaf() *tls.Certificate {
 	return n.leaf
 }
 
-// Trustd stands for the trustd of a plant's control planes: it signs the apid certificates of workers that know the
-// cluster's machine token. Its zero value is ready.
+// Trustd stands for what a plant's control planes do for others: they sign the apid certificates of workers that know the
+// cluster's machine token, and they are its etcd. Its zero value is ready.
 type Trustd struct {
 	mu      sync.Mutex
 	signers map[*Node]signer
+	etcds   map[string]*etcd
+	members map[*Node]*etcd
+	lastID  uint64
+	// changed is closed when an etcd comes or goes.
+	changed chan struct{}
 }
 
 type signer struct {

@@ -1,9 +1,15 @@
 package talosnode
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Fault is something wrong with a node, on command.
@@ -24,15 +30,44 @@ const (
 	// FaultIdentity shows the hardware of another machine from the next read on, over the same connection and key: a
 	// node whose identity changes between two looks.
 	FaultIdentity Fault = "identity"
-	// FaultTakeover is another machine that has taken over the address: open connections break, key and hardware differ.
+	// FaultTakeover is another machine, in maintenance mode, that has taken over the address: open connections break, key
+	// and hardware differ.
 	FaultTakeover Fault = "takeover"
+	// FaultLateTakeover becomes FaultTakeover when a configuration is about to be received: between the look at the
+	// identity and what it was for.
+	FaultLateTakeover Fault = "late-takeover"
+	// FaultUUID shows another UUID and otherwise the same hardware, as a UUID that META overrides.
+	FaultUUID Fault = "uuid"
 	// FaultNoSMBIOS has no system information.
 	FaultNoSMBIOS Fault = "nosmbios"
+	// FaultEarlyBoot has no system information for three readings, as early in the boot, and then has.
+	FaultEarlyBoot Fault = "early-boot"
+	// FaultRefuse refuses every configuration, with a message that quotes it.
+	FaultRefuse Fault = "refuse"
+	// FaultBusy refuses configurations and Bootstrap for now.
+	FaultBusy Fault = "busy"
+	// FaultDropped breaks the connections when it is to change something, and changes nothing. To change something is to
+	// apply a configuration, dry runs excepted, to bootstrap etcd, to reboot and to reset.
+	FaultDropped Fault = "dropped"
+	// FaultUnanswered changes what it is to change, and breaks the connections before it answers.
+	FaultUnanswered Fault = "unanswered"
+	// FaultLost changes what it is to change, answers, and is gone until it is healed; then it goes on.
+	FaultLost Fault = "lost"
+	// FaultLostUnanswered is FaultLost without the answer.
+	FaultLostUnanswered Fault = "lost-unanswered"
+	// FaultUnready is a machine whose services are not healthy.
+	FaultUnready Fault = "unready"
+	// FaultNoTime is a machine whose clock is not in sync.
+	FaultNoTime Fault = "notime"
 )
 
 // Faults are all faults, for a command line's help.
 func Faults() []Fault {
-	return []Fault{FaultSilent, FaultClosed, FaultNotTLS, FaultSlow, FaultIdentity, FaultTakeover, FaultNoSMBIOS}
+	return []Fault{
+		FaultSilent, FaultClosed, FaultNotTLS, FaultSlow, FaultIdentity, FaultTakeover, FaultLateTakeover, FaultUUID,
+		FaultNoSMBIOS, FaultEarlyBoot, FaultRefuse, FaultBusy, FaultDropped, FaultUnanswered, FaultLost, FaultLostUnanswered,
+		FaultUnready, FaultNoTime,
+	}
 }
 
 // Inject makes the fault the node's present one; FaultNone heals it.
@@ -46,15 +81,21 @@ func (n *Node) Inject(fault Fault) error {
 
 	before := n.fault
 	n.fault = fault
+	n.lost = false
 	n.slow.Store(0)
+	n.states.absent.Store(0)
 
 	n.hardware = n.options.Hardware
 
 	switch fault {
 	case FaultIdentity, FaultTakeover:
 		n.hardware = otherMachine(n.options.Hardware)
+	case FaultUUID:
+		n.hardware.MetaUUID = otherUUID(n.hardware)
 	case FaultNoSMBIOS:
 		n.hardware.NoSMBIOS = true
+	case FaultEarlyBoot:
+		n.states.absent.Store(3)
 	case FaultSlow:
 		n.slow.Store(int64(n.options.Slow))
 	}
@@ -63,20 +104,26 @@ func (n *Node) Inject(fault Fault) error {
 		return err
 	}
 
+	// Whoever is connected meets the fault too, unless the fault is one of what is read.
 	if fault == FaultTakeover || before == FaultTakeover {
 		if err := n.newLeafLocked(); err != nil {
 			return err
 		}
-	}
 
-	// Whoever is connected meets the fault too, unless the fault is one of what is read.
-	if breaksConnections(fault) || breaksConnections(before) {
+		n.silenceLocked()
+	} else if breaksConnections(fault) || breaksConnections(before) {
 		n.closePortLocked()
 	}
 
 	n.logf("fault %q", fault)
 
-	return n.resumeLocked()
+	if err := n.resumeLocked(); err != nil {
+		return err
+	}
+
+	n.options.Trustd.setUp(n, n.reachableLocked())
+
+	return nil
 }
 
 // Heal takes the present fault away.
@@ -97,6 +144,80 @@ func breaksConnections(fault Fault) bool {
 	}
 
 	return false
+}
+
+// change passes a call on, with what goes wrong when it is one that changes something.
+func (n *Node) change(ctx context.Context, req any, handler grpc.UnaryHandler) (any, error) {
+	fault := n.Fault()
+
+	switch r := req.(type) {
+	case *machineapi.ApplyConfigurationRequest:
+		if r.GetDryRun() {
+			return handler(ctx, req)
+		}
+
+		if fault == FaultDropped {
+			n.record.addReceived(Received{At: time.Now(), Bytes: len(r.GetData()), Mode: r.GetMode().String(), Code: "dropped"})
+		}
+	case *machineapi.BootstrapRequest, *machineapi.RebootRequest, *machineapi.ResetRequest:
+	default:
+		return handler(ctx, req)
+	}
+
+	if fault == FaultDropped {
+		n.breakConnections()
+
+		return nil, errConnectionLost
+	}
+
+	resp, err := handler(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+
+	switch fault {
+	case FaultUnanswered:
+		n.breakConnections()
+	case FaultLostUnanswered:
+		n.loseNow()
+		n.breakConnections()
+	case FaultLost:
+		n.loseNow()
+	}
+
+	return resp, nil
+}
+
+func (n *Node) breakConnections() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.breakConnectionsLocked()
+}
+
+// loseNow makes the node be gone as soon as its answers are out, until it is healed.
+func (n *Node) loseNow() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.lost = true
+	n.options.Trustd.setUp(n, false)
+	n.logf("lost")
+
+	epoch := n.epoch
+
+	n.goLocked(func() { n.drain(epoch) })
+}
+
+// otherUUID is a UUID like the machine's.
+func otherUUID(h Hardware) string {
+	const other = "0f0f0f0f"
+
+	if h.MetaUUID != "" || len(h.UUID) < len(other) {
+		return other + "-0000-4000-8000-000000000000"
+	}
+
+	return other + h.UUID[len(other):]
 }
 
 // otherMachine is a machine with the same UUID, as one from the same faulty series, and otherwise its own hardware.
@@ -125,3 +246,6 @@ func (n *Node) delay() {
 		}
 	}
 }
+
+// errConnectionLost is never seen by a peer: its connection is closed already.
+var errConnectionLost = status.Error(codes.Unavailable, "connection lost")

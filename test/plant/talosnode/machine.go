@@ -3,19 +3,19 @@ package talosnode
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"strings"
-	"time"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	cryptotls "github.com/siderolabs/crypto/tls"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
@@ -34,8 +34,8 @@ func (n *Node) maintenanceServer() *server {
 }
 
 // apidServerLocked serves holders of a client certificate of the cluster.
-func (n *Node) apidServerLocked() (*server, error) {
-	raw := n.configured.RawV1Alpha1()
+func (n *Node) apidServerLocked(cfg configuration) (*server, error) {
+	raw := cfg.RawV1Alpha1()
 	ca := raw.MachineConfig.MachineCA
 
 	var (
@@ -43,13 +43,10 @@ func (n *Node) apidServerLocked() (*server, error) {
 		err  error
 	)
 
-	switch {
-	case len(ca.Key) > 0:
+	if len(ca.Key) > 0 {
 		leaf, err = signLeaf(ca, n.address.IP)
-	case n.options.Trustd != nil:
+	} else {
 		leaf, err = n.options.Trustd.sign(raw.MachineConfig.MachineToken, n.address.IP)
-	default:
-		err = errNoCertificate
 	}
 
 	if err != nil {
@@ -73,25 +70,41 @@ func (n *Node) apidServerLocked() (*server, error) {
 type policy func(ctx context.Context, method string) error
 
 func (n *Node) newServer(config *tls.Config, api machineapi.MachineServiceServer, allowed policy) *server {
+	const service = "/machine.MachineService/"
+
 	s := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(config)),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			if method, ok := strings.CutPrefix(info.FullMethod, "/"+machineapi.MachineService_ServiceDesc.ServiceName+"/"); ok {
-				n.delay()
-
-				if err := allowed(ctx, method); err != nil {
-					return nil, err
-				}
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			// Before the request was read.
+			if info.FullMethodName == machineapi.MachineService_ApplyConfiguration_FullMethodName && n.Fault() == FaultLateTakeover {
+				return nil, status.Error(codes.Unavailable, errors.Join(errConnectionLost, n.Inject(FaultTakeover)).Error())
 			}
 
-			return handler(ctx, req)
+			return ctx, nil
+		}),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			method, ok := strings.CutPrefix(info.FullMethod, service)
+			if !ok {
+				return handler(ctx, req)
+			}
+
+			n.record.addCall(method)
+			n.delay()
+
+			if err := allowed(ctx, method); err != nil {
+				return nil, err
+			}
+
+			return n.change(ctx, req, handler)
 		}),
 	)
 
 	machineapi.RegisterMachineServiceServer(s, api)
 	cosiv1alpha1.RegisterStateServer(s, &n.states)
 
-	return &server{grpc: s, queue: newConnQueue(&n.address)}
+	address := n.address // the lock is held, except at the start
+
+	return &server{grpc: s, queue: newConnQueue(&address)}
 }
 
 // maintenancePolicy is what maintenance mode lets through.
@@ -117,7 +130,7 @@ func apidPolicy(ctx context.Context, method string) error {
 	needed := role.MakeSet(role.Admin)
 
 	switch method {
-	case "Version":
+	case "Version", "EtcdMemberList", "EtcdStatus":
 		needed = role.MakeSet(role.Admin, role.Operator, role.Reader)
 	case "Reboot":
 		needed = role.MakeSet(role.Admin, role.Operator)
@@ -186,21 +199,45 @@ func (a *apidAPI) ApplyConfiguration(ctx context.Context, req *machineapi.ApplyC
 }
 
 func (a *apidAPI) Bootstrap(context.Context, *machineapi.BootstrapRequest) (*machineapi.BootstrapResponse, error) {
-	a.node.mu.Lock()
-	defer a.node.mu.Unlock()
-
-	if !a.node.configured.Machine().Type().IsControlPlane() {
-		return nil, status.Error(codes.FailedPrecondition, "bootstrap can only be performed on a control plane node")
+	if err := a.node.bootstrap(); err != nil {
+		return nil, err
 	}
-
-	if a.node.bootstrapped > 0 {
-		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
-	}
-
-	a.node.bootstrapped++
-	a.node.logf("bootstrapped")
 
 	return &machineapi.BootstrapResponse{Messages: []*machineapi.Bootstrap{{}}}, nil
+}
+
+func (a *apidAPI) EtcdMemberList(_ context.Context, req *machineapi.EtcdMemberListRequest) (*machineapi.EtcdMemberListResponse, error) {
+	members, err := a.node.etcdMembers(req.GetQueryLocal())
+	if err != nil {
+		return nil, err
+	}
+
+	return &machineapi.EtcdMemberListResponse{Messages: []*machineapi.EtcdMembers{members}}, nil
+}
+
+func (a *apidAPI) EtcdStatus(context.Context, *emptypb.Empty) (*machineapi.EtcdStatusResponse, error) {
+	member, err := a.node.etcdStatus()
+	if err != nil {
+		return nil, err
+	}
+
+	return &machineapi.EtcdStatusResponse{Messages: []*machineapi.EtcdStatus{{MemberStatus: member}}}, nil
+}
+
+func (a *apidAPI) Reboot(context.Context, *machineapi.RebootRequest) (*machineapi.RebootResponse, error) {
+	if err := a.node.reboot(); err != nil {
+		return nil, err
+	}
+
+	return &machineapi.RebootResponse{Messages: []*machineapi.Reboot{{ActorId: a.node.Name()}}}, nil
+}
+
+func (a *apidAPI) Reset(_ context.Context, req *machineapi.ResetRequest) (*machineapi.ResetResponse, error) {
+	if err := a.node.reset(req); err != nil {
+		return nil, err
+	}
+
+	return &machineapi.ResetResponse{Messages: []*machineapi.Reset{{ActorId: a.node.Name()}}}, nil
 }
 
 func (n *Node) version() *machineapi.VersionResponse {
@@ -208,189 +245,4 @@ func (n *Node) version() *machineapi.VersionResponse {
 		Version:  &machineapi.VersionInfo{Tag: n.options.TalosVersion, Os: "linux", Arch: "amd64"},
 		Platform: &machineapi.PlatformInfo{Name: "metal", Mode: "metal"},
 	}}}
-}
-
-// metal is the runtime mode of a machine that installs itself on a disk.
-type metal struct{}
-
-func (metal) String() string        { return "metal" }
-func (metal) RequiresInstall() bool { return true }
-func (metal) InContainer() bool     { return false }
-
-func (n *Node) apply(ctx context.Context, req *machineapi.ApplyConfigurationRequest, authenticated bool) (*machineapi.ApplyConfigurationResponse, error) {
-	entry := Received{
-		At:            time.Now(),
-		Bytes:         len(req.GetData()),
-		Mode:          req.GetMode().String(),
-		DryRun:        req.GetDryRun(),
-		Authenticated: authenticated,
-	}
-
-	answer, err := n.tryApply(ctx, req, authenticated, &entry)
-
-	entry.Code = status.Code(err).String()
-	entry.Accepted = err == nil && !req.GetDryRun()
-	n.record.addReceived(entry)
-
-	n.logf("configuration received: %d bytes, role %q, dry run %v: %s", entry.Bytes, entry.Role, entry.DryRun, entry.Code)
-
-	if err != nil {
-		return nil, err
-	}
-
-	return &machineapi.ApplyConfigurationResponse{Messages: []*machineapi.ApplyConfiguration{answer}}, nil
-}
-
-func (n *Node) tryApply(ctx context.Context, req *machineapi.ApplyConfigurationRequest, authenticated bool, entry *Received) (*machineapi.ApplyConfiguration, error) {
-	mode := req.GetMode()
-
-	if !authenticated && n.options.Variant == Until112 {
-		switch mode {
-		case machineapi.ApplyConfigurationRequest_STAGED, machineapi.ApplyConfigurationRequest_NO_REBOOT:
-			return nil, status.Errorf(codes.Unimplemented, "apply configuration mode %s is not supported in maintenance mode", mode)
-		}
-	}
-
-	// A real node's messages quote the configuration too: the client has to deal with that.
-	provider, err := configloader.NewFromBytes(req.GetData())
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-
-	raw := provider.RawV1Alpha1()
-	complete := raw != nil && raw.MachineConfig != nil && raw.ClusterConfig != nil
-
-	if complete {
-		entry.Role = provider.Machine().Type().String()
-	}
-
-	var warnings []string
-
-	if complete || n.options.Variant == Until112 || authenticated {
-		if !complete {
-			return nil, status.Error(codes.InvalidArgument, "configuration validation failed: v1alpha1 config is required")
-		}
-
-		warnings, err = provider.Validate(metal{})
-		if err == nil {
-			_, err = provider.RuntimeValidate(ctx, *n.states.inner.Load(), metal{})
-		}
-
-		if err != nil {
-			return nil, status.Errorf(codes.InvalidArgument, "configuration validation failed: %s", err)
-		}
-	}
-
-	answer := &machineapi.ApplyConfiguration{Warnings: warnings, Mode: mode}
-
-	if n.options.Variant == Since113 && (mode == machineapi.ApplyConfigurationRequest_AUTO || mode == machineapi.ApplyConfigurationRequest_REBOOT) {
-		answer.Mode = machineapi.ApplyConfigurationRequest_NO_REBOOT
-	}
-
-	if req.GetDryRun() {
-		answer.ModeDetails = "Dry run summary:\nNode has no configuration yet."
-		if n.options.Variant == Since113 {
-			answer.ModeDetails = "Dry run summary:\nConfig diff:\n\n" + string(req.GetData())
-		}
-
-		return answer, nil
-	}
-
-	if !complete {
-		return answer, nil // stays in maintenance
-	}
-
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if !authenticated && n.stage != StageMaintenance {
-		return nil, status.Error(codes.FailedPrecondition, "config was already applied and the node is rebooting")
-	}
-
-	n.configured, n.configData = provider, append([]byte(nil), req.GetData()...)
-
-	if n.stage == StageMaintenance {
-		n.stage = StageInstalling
-
-		n.wait.Go(n.install)
-	} else if err := n.rebuildStateLocked(); err != nil {
-		return nil, status.Error(codes.Internal, err.Error())
-	}
-
-	return answer, nil
-}
-
-// install takes the node from maintenance mode to apid: the listener goes, and comes back with mutual TLS as soon as the
-// node has a certificate.
-func (n *Node) install() {
-	// The answer to the configuration has to be out before its connection is closed.
-	n.sleep(50 * time.Millisecond)
-
-	n.mu.Lock()
-	if n.stage == StageInstalling {
-		n.silenceLocked()
-	}
-	n.mu.Unlock()
-
-	n.sleep(n.options.Install)
-
-	for n.ctx.Err() == nil {
-		if done := n.tryRun(); done {
-			return
-		}
-
-		n.sleep(50 * time.Millisecond)
-	}
-}
-
-// tryRun starts apid; it tells whether there is nothing more to do.
-func (n *Node) tryRun() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	if n.stage != StageInstalling {
-		return true // wiped meanwhile
-	}
-
-	n.stage = StageRunning
-
-	if err := n.resumeOrSettleLocked(); err != nil {
-		n.stage = StageInstalling
-
-		return false
-	}
-
-	if err := n.rebuildStateLocked(); err != nil {
-		n.logf("%v", err)
-	}
-
-	raw := n.configured.RawV1Alpha1()
-	if ca := raw.MachineConfig.MachineCA; n.options.Trustd != nil && len(ca.Key) > 0 {
-		n.options.Trustd.join(n, raw.MachineConfig.MachineToken, ca)
-	}
-
-	n.logf("running as %s", n.configured.Machine().Type())
-
-	return true
-}
-
-// resumeOrSettleLocked makes apid answer. Under the fault Closed there is only the certificate to wait for.
-func (n *Node) resumeOrSettleLocked() error {
-	if n.fault == FaultClosed {
-		_, err := n.apidServerLocked()
-
-		return err
-	}
-
-	return n.resumeLocked()
-}
-
-func (n *Node) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-timer.C:
-	case <-n.ctx.Done():
-	}
 }

@@ -2,8 +2,8 @@
 // complete configuration, an apid that asks for client certificates of the cluster. It speaks the real protocols (gRPC
 // over TLS 1.3, COSI) and follows the measured behaviour of Talos 1.12 and 1.13.
 //
-// What it leaves out: everything below apid. Nothing is installed, no kubelet runs, and of the machine API only the
-// calls that fieldplane makes are answered.
+// What it leaves out: everything below apid. Nothing is installed, no etcd and no kubelet run (who is a member of which
+// etcd is kept by Trustd), and of the machine API only the calls that fieldplane makes are answered.
 package talosnode
 
 import (
@@ -76,6 +76,15 @@ type Options struct {
 	TalosVersion string
 	// Install is how long the node is away between its configuration and apid; 200 ms by default.
 	Install time.Duration
+	// Reboot is how long the node is away when it reboots; 200 ms by default.
+	Reboot time.Duration
+	// Boot is how long apid is up before etcd can be bootstrapped; 0 by default.
+	Boot time.Duration
+	// EtcdJoin is how long a control plane takes to join its cluster's etcd once there is one; 100 ms by default. As on
+	// a real node it would accept a Bootstrap of its own until then.
+	EtcdJoin time.Duration
+	// NoSMBIOSReads is how many readings find no system information, as early in the boot.
+	NoSMBIOSReads int
 	// Slow is how long each call takes under the fault Slow; 3 s by default, above discovery's 2 s.
 	Slow time.Duration
 	// Trustd connects workers with the control planes that sign their certificates; without one a worker never comes
@@ -92,16 +101,24 @@ type Stage string
 const (
 	// StageMaintenance waits for a configuration.
 	StageMaintenance Stage = "maintenance"
-	// StageInstalling has its configuration and listens nowhere.
+	// StageInstalling has its configuration and listens nowhere; a worker stays so until a control plane of its cluster
+	// signs its certificate.
 	StageInstalling Stage = "installing"
-	// StageRunning serves apid with mutual TLS.
+	// StageRunning serves apid with mutual TLS. How far the machine itself is, MachineStage tells.
 	StageRunning Stage = "running"
+	// StageRebooting listens nowhere, and comes back as it was.
+	StageRebooting Stage = "rebooting"
+	// StageResetting listens nowhere, and comes back in maintenance mode.
+	StageResetting Stage = "resetting"
+	// StageOff was reset without a reboot, and waits for PowerCycle.
+	StageOff Stage = "off"
 )
 
 // Node is a running simulated node.
 type Node struct {
 	options Options
-	address net.TCPAddr
+	// since114 is the apply behaviour of Talos 1.14.
+	since114 bool
 
 	cancel context.CancelFunc
 	ctx    context.Context
@@ -111,6 +128,7 @@ type Node struct {
 	record record
 
 	mu       sync.Mutex
+	address  net.TCPAddr
 	stage    Stage
 	fault    Fault
 	hardware Hardware
@@ -118,12 +136,33 @@ type Node struct {
 	conns    map[net.Conn]struct{}
 	server   *server
 	leaf     *tls.Certificate
-	// configured is the accepted configuration, configData its bytes.
-	configured   config.Provider
-	configData   []byte
-	bootstrapped int
+	// active is the configuration that the node runs with, persistent the one that it boots with; they differ while one
+	// is staged or tried.
+	active, persistent configuration
+	// systemDisk is the path of the disk that the node was installed on.
+	systemDisk string
+	// epoch counts the times that the node went down; whoever brings it up for an earlier one is too late.
+	epoch int
+	// life ends with the present time that apid is up.
+	life    context.Context
+	endLife context.CancelFunc
+	// lost is a node that went down in the middle of a change, until it is healed.
+	lost bool
+	// booted tells that etcd can be bootstrapped, clusterUp that the cluster has an etcd.
+	booted, clusterUp bool
+	readiness         *Readiness
+	revert            *time.Timer
+
+	bootstraps, reboots int
 
 	slow atomic.Int64
+}
+
+// configuration is a machine configuration and the bytes that it was read from.
+type configuration struct {
+	config.Provider
+
+	data []byte
 }
 
 // Start runs a node until Close.
@@ -148,6 +187,18 @@ func Start(options Options) (*Node, error) {
 		options.Install = 200 * time.Millisecond
 	}
 
+	if options.Reboot == 0 {
+		options.Reboot = 200 * time.Millisecond
+	}
+
+	if options.EtcdJoin == 0 {
+		options.EtcdJoin = 100 * time.Millisecond
+	}
+
+	if options.Trustd == nil {
+		options.Trustd = &Trustd{}
+	}
+
 	if options.Slow == 0 {
 		options.Slow = 3 * time.Second
 	}
@@ -156,17 +207,27 @@ func Start(options Options) (*Node, error) {
 		options.Logf = func(string, ...any) {}
 	}
 
+	contract, err := config.ParseContractFromVersion(options.TalosVersion)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", options.Name, err)
+	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 
 	n := &Node{
 		options:  options,
+		since114: contract.Greater(config.TalosVersion1_13),
 		address:  *addr,
 		ctx:      ctx,
 		cancel:   cancel,
 		stage:    StageMaintenance,
 		hardware: options.Hardware,
 		conns:    make(map[net.Conn]struct{}),
+		life:     ctx,
+		endLife:  func() {},
 	}
+
+	n.states.absent.Store(int64(options.NoSMBIOSReads))
 
 	if err := n.start(); err != nil {
 		cancel()
@@ -211,16 +272,19 @@ func (n *Node) Close() {
 
 	n.wait.Wait()
 
-	if n.options.Trustd != nil {
-		n.options.Trustd.leave(n)
-	}
+	n.options.Trustd.leave(n)
 }
 
 // Name is the node's name.
 func (n *Node) Name() string { return n.options.Name }
 
 // Address is where the node listens, with port.
-func (n *Node) Address() string { return n.address.String() }
+func (n *Node) Address() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return n.address.String()
+}
 
 // Stage is how far the node is.
 func (n *Node) Stage() Stage {
@@ -248,45 +312,30 @@ func (n *Node) SetHardware(hardware Hardware) error {
 	return n.rebuildStateLocked()
 }
 
-// Configuration is the configuration that the node runs with, nil before it has one. It holds secrets: for tests that
-// look for them elsewhere.
-func (n *Node) Configuration() []byte {
+// SetMetaUUID overrides the node's UUID for good, as META key 0x0f does; "" takes the override away.
+func (n *Node) SetMetaUUID(text string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return append([]byte(nil), n.configData...)
+	n.options.Hardware.MetaUUID, n.hardware.MetaUUID = text, text
+
+	return n.rebuildStateLocked()
 }
 
-// Bootstraps is how often Bootstrap was accepted: never more than once.
+// Bootstraps is how often Bootstrap was accepted, since the node was made. Over all nodes of a cluster that is once.
 func (n *Node) Bootstraps() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return n.bootstrapped
+	return n.bootstraps
 }
 
-// Wipe takes the node back to maintenance mode, as a reset does, with a new key. What was received stays on record.
-func (n *Node) Wipe() error {
+// Reboots is how often the node rebooted because it was told to, by Reboot or by a configuration.
+func (n *Node) Reboots() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	n.silenceLocked()
-
-	n.stage, n.configured, n.configData, n.bootstrapped = StageMaintenance, nil, nil, 0
-
-	if n.options.Trustd != nil {
-		n.options.Trustd.leave(n)
-	}
-
-	if err := n.newLeafLocked(); err != nil {
-		return err
-	}
-
-	if err := n.rebuildStateLocked(); err != nil {
-		return err
-	}
-
-	return n.resumeLocked()
+	return n.reboots
 }
 
 func (n *Node) logf(format string, args ...any) {
@@ -299,11 +348,18 @@ type server struct {
 	queue *connQueue
 }
 
+// goLocked runs a part of the node that Close waits for.
+func (n *Node) goLocked(part func()) {
+	if n.ctx.Err() == nil {
+		n.wait.Go(part)
+	}
+}
+
 // serveLocked makes a server the node's one.
 func (n *Node) serveLocked(s *server) {
 	n.server = s
 
-	n.wait.Go(func() {
+	n.goLocked(func() {
 		s.grpc.Serve(s.queue) //nolint:errcheck // ends when the server is stopped
 	})
 }
@@ -321,7 +377,7 @@ func (n *Node) listenLocked() error {
 
 	n.listener = listener
 
-	n.wait.Go(func() { n.accept(listener) })
+	n.goLocked(func() { n.accept(listener) })
 
 	return nil
 }
@@ -355,7 +411,7 @@ func (n *Node) dispatch(conn net.Conn) {
 	case FaultSilent:
 		// Held open; whoever waits gives up.
 	case FaultNotTLS:
-		n.wait.Go(func() {
+		n.goLocked(func() {
 			conn.Write([]byte("SSH-2.0-OpenSSH_9.9\r\n")) //nolint:errcheck // the peer may be gone
 		})
 	default:
@@ -388,6 +444,10 @@ func (n *Node) closePortLocked() {
 		n.listener = nil
 	}
 
+	n.breakConnectionsLocked()
+}
+
+func (n *Node) breakConnectionsLocked() {
 	for conn := range n.conns {
 		delete(n.conns, conn)
 		conn.(*trackedConn).Conn.Close() //nolint:errcheck // the peer sees it
@@ -396,22 +456,22 @@ func (n *Node) closePortLocked() {
 
 // resumeLocked makes the port answer as the stage and the fault have it.
 func (n *Node) resumeLocked() error {
-	if n.fault == FaultClosed || n.ctx.Err() != nil {
+	if n.fault == FaultClosed || n.lost || n.ctx.Err() != nil {
 		return nil
 	}
 
 	if n.server == nil {
-		switch n.stage {
-		case StageMaintenance:
+		switch {
+		case n.stage == StageMaintenance || n.fault == FaultTakeover:
 			n.serveLocked(n.maintenanceServer())
-		case StageRunning:
-			server, err := n.apidServerLocked()
+		case n.stage == StageRunning:
+			server, err := n.apidServerLocked(n.active)
 			if err != nil {
 				return err
 			}
 
 			n.serveLocked(server)
-		case StageInstalling:
+		default:
 			return nil
 		}
 	}
@@ -421,6 +481,11 @@ func (n *Node) resumeLocked() error {
 	}
 
 	return nil
+}
+
+// reachableLocked tells whether the node's peers in its cluster reach it.
+func (n *Node) reachableLocked() bool {
+	return n.stage == StageRunning && !n.lost && !breaksConnections(n.fault) && n.ctx.Err() == nil
 }
 
 // trackedConn leaves the node's set when it is closed.

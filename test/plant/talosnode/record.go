@@ -13,13 +13,14 @@ type Received struct {
 	Bytes int `json:"bytes"`
 	// Role is the machine type that the configuration names; "" when it could not be read.
 	Role string `json:"role,omitempty"`
-	// Mode is the mode that was asked for.
+	// Mode is the mode that was asked for, Answer the one that the node chose.
 	Mode   string `json:"mode"`
+	Answer string `json:"answer,omitempty"`
 	DryRun bool   `json:"dryRun,omitempty"`
 	// Authenticated tells that the sender had a client certificate of the cluster.
 	Authenticated bool `json:"authenticated,omitempty"`
 	Accepted      bool `json:"accepted"`
-	// Code is the gRPC status code of the answer.
+	// Code is the gRPC status code of the answer, "dropped" when there was none and the configuration was not looked at.
 	Code string `json:"code"`
 }
 
@@ -36,6 +37,26 @@ type record struct {
 	mu         sync.Mutex
 	received   []Received
 	identities []HandedOut
+	calls      map[string]int
+}
+
+// Calls is how often a method of the machine API was called, refused calls included: "Bootstrap", "EtcdMemberList".
+func (n *Node) Calls(method string) int {
+	n.record.mu.Lock()
+	defer n.record.mu.Unlock()
+
+	return n.record.calls[method]
+}
+
+func (r *record) addCall(method string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if r.calls == nil {
+		r.calls = make(map[string]int)
+	}
+
+	r.calls[method]++
 }
 
 // Configurations are all configurations that were ever sent to the node, in order.

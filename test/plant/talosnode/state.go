@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	timeresource "github.com/siderolabs/talos/pkg/machinery/resources/time"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -68,8 +70,8 @@ func (n *Node) newStateLocked() (state.State, error) {
 	}
 
 	for _, r := range []meta.ResourceWithRD{
-		&hardware.SystemInformation{}, &network.LinkStatus{}, &network.LinkSpec{}, &block.Disk{}, &block.SystemDisk{},
-		&runtime.MachineStatus{}, &runtime.Version{}, &runtime.MetaKey{}, &talosconfig.MachineConfig{},
+		&hardware.SystemInformation{}, &network.LinkStatus{}, &network.LinkSpec{}, &network.HostnameStatus{}, &block.Disk{}, &block.SystemDisk{},
+		&runtime.MachineStatus{}, &runtime.Version{}, &runtime.MetaKey{}, &talosconfig.MachineConfig{}, &timeresource.Status{},
 	} {
 		if err := types.Register(ctx, r); err != nil {
 			return nil, err
@@ -140,7 +142,7 @@ func (n *Node) resourcesLocked() ([]resource.Resource, error) {
 	}
 
 	for i, d := range hw.Disks {
-		disk := block.NewDisk(block.NamespaceName, fmt.Sprintf("disk%d", i))
+		disk := block.NewDisk(block.NamespaceName, diskID(i))
 		disk.TypedSpec().DevPath = d.Path
 		disk.TypedSpec().SetSize(d.SizeBytes)
 		disk.TypedSpec().Model = d.Model
@@ -152,24 +154,43 @@ func (n *Node) resourcesLocked() ([]resource.Resource, error) {
 	}
 
 	machineStatus := runtime.NewMachineStatus()
-	machineStatus.TypedSpec().Stage = runtime.MachineStageMaintenance
-
-	if n.stage == StageRunning {
-		machineStatus.TypedSpec().Stage = runtime.MachineStageRunning
-	}
+	*machineStatus.TypedSpec() = n.machineStatusLocked()
 
 	version := runtime.NewVersion()
 	version.TypedSpec().Name = "Talos"
 	version.TypedSpec().Version = n.options.TalosVersion
 
-	out = append(out, machineStatus, version)
+	hostname := network.NewHostnameStatus(network.NamespaceName, network.HostnameID)
+	hostname.TypedSpec().Hostname = n.hostnameLocked()
 
-	if n.configured != nil {
-		out = append(out, talosconfig.NewMachineConfig(n.configured))
+	clock := timeresource.NewStatus()
+	clock.TypedSpec().Synced = n.fault != FaultNoTime
+
+	out = append(out, machineStatus, version, hostname, clock)
+
+	if n.fault == FaultTakeover {
+		return out, nil // the other machine has no configuration
+	}
+
+	if n.active.Provider != nil {
+		out = append(out, talosconfig.NewMachineConfig(n.active.Provider))
+	}
+
+	if n.persistent.Provider != nil {
+		out = append(out, talosconfig.NewMachineConfigWithID(n.persistent.Provider, talosconfig.PersistentID))
+	}
+
+	if i := slices.IndexFunc(hw.Disks, func(d Disk) bool { return d.Path == n.systemDisk }); i >= 0 {
+		disk := block.NewSystemDisk(block.NamespaceName, block.SystemDiskID)
+		disk.TypedSpec().DevPath = n.systemDisk
+		disk.TypedSpec().DiskID = diskID(i)
+		out = append(out, disk)
 	}
 
 	return out, nil
 }
+
+func diskID(i int) string { return fmt.Sprintf("disk%d", i) }
 
 // accessRule is who may read and write what: reading whatever is not sensitive for everybody who is let in, sensitive
 // types for administrators, writing for nobody.
@@ -229,6 +250,8 @@ type stateSwitch struct {
 	// inner is for the node itself, served for its peers.
 	inner  atomic.Pointer[state.State]
 	served atomic.Pointer[cosiserver.State]
+	// absent is how many more readings find no system information.
+	absent atomic.Int64
 }
 
 func (s *stateSwitch) set(inner state.State, filtered state.CoreState) {
@@ -237,6 +260,10 @@ func (s *stateSwitch) set(inner state.State, filtered state.CoreState) {
 }
 
 func (s *stateSwitch) Get(ctx context.Context, req *cosiv1alpha1.GetRequest) (*cosiv1alpha1.GetResponse, error) {
+	if req.GetType() == hardware.SystemInformationType && s.absent.Load() > 0 && s.absent.Add(-1) >= 0 {
+		return nil, status.Error(codes.NotFound, "resource doesn't exist")
+	}
+
 	return s.served.Load().Get(ctx, req)
 }
 

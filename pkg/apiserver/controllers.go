@@ -94,7 +94,8 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
 			}),
 			"clusterstatus": clusterstatus.New(clusterstatus.Config{
-				Client: s.Client, Clusters: clusters, Machines: machines, Clock: settings.Clock,
+				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
+				Recorder: recorder, Clock: settings.Clock,
 			}),
 			"discovery": discovery.New(discovery.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Recorder: recorder,

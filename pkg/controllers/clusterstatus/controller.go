@@ -1,4 +1,5 @@
-// Package clusterstatus counts the machines of each TalosCluster in its status.
+// Package clusterstatus tells in each TalosCluster's status how many machines it has and whether its secrets bundle is
+// there (T-16).
 package clusterstatus
 
 import (
@@ -7,12 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -21,6 +24,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 )
 
 const (
@@ -39,17 +43,25 @@ type Config struct {
 	// Clusters and Machines are informers over all namespaces; whoever made them starts them.
 	Clusters informers.TalosClusterInformer
 	Machines informers.TalosMachineInformer
+	// Bundles reads the clusters' secrets bundles (T-16).
+	Bundles *bundle.Store
+	// Recorder writes Events into the host cluster.
+	Recorder record.EventRecorder
 	Clock    clock.WithTicker
 }
 
-// Controller keeps status.machines of every TalosCluster.
+// Controller keeps status.machines, status.bundleHash and the condition BundleReady of every TalosCluster.
 type Controller struct {
 	client          versioned.Interface
 	clusterInformer cache.SharedIndexInformer
 	machineInformer cache.SharedIndexInformer
 	clusters        listers.TalosClusterLister
 	machines        listers.TalosMachineLister
+	bundles         *bundle.Store
+	recorder        record.EventRecorder
 	clock           clock.WithTicker
+
+	readings *readings
 }
 
 // New returns a controller that does nothing before Run.
@@ -60,12 +72,15 @@ func New(cfg Config) *Controller {
 		machineInformer: cfg.Machines.Informer(),
 		clusters:        cfg.Clusters.Lister(),
 		machines:        cfg.Machines.Lister(),
+		bundles:         cfg.Bundles,
+		recorder:        cfg.Recorder,
 		clock:           cfg.Clock,
+		readings:        newReadings(),
 	}
 }
 
-// Run counts until the context is over, and returns when nothing of it runs any more. It may be called again, never
-// twice at a time.
+// Run keeps the status until the context is over, and returns when nothing of it runs any more. It may be called again,
+// never twice at a time.
 func (c *Controller) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName](),
@@ -73,10 +88,45 @@ func (c *Controller) Run(ctx context.Context) error {
 	)
 	defer queue.ShutDown()
 
+	// Bundles are read beside the counting: a host cluster that is slow to give a Secret delays no count.
+	secrets := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Name: "clusterbundles", Clock: c.clock})
+	defer secrets.ShutDown()
+
 	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
-				queue.Add(types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name})
+				key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
+				queue.Add(key)
+				secrets.Add(key)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, okWas := before.(*v1alpha1.TalosCluster)
+			is, okIs := after.(*v1alpha1.TalosCluster)
+
+			if !okWas || !okIs {
+				return
+			}
+
+			key := types.NamespacedName{Namespace: is.Namespace, Name: is.Name}
+
+			if was.UID != is.UID {
+				c.readings.forget(was.UID)
+				secrets.Add(key)
+			}
+
+			// The condition says of which generation it speaks.
+			if was.UID != is.UID || was.Generation != is.Generation {
+				queue.Add(key)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+
+			if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
+				c.readings.forget(cluster.UID)
 			}
 		},
 	})
@@ -126,7 +176,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			case apierrors.IsConflict(err):
 				queue.AddRateLimited(key)
 			default:
-				utilruntime.HandleErrorWithContext(ctx, err, "Machines not counted")
+				utilruntime.HandleErrorWithContext(ctx, err, "Status of a cluster not written")
 				queue.AddRateLimited(key)
 			}
 
@@ -134,8 +184,27 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	})
 
+	for range readers {
+		running.Go(func() {
+			for {
+				key, shutdown := secrets.Get()
+				if shutdown {
+					return
+				}
+
+				if c.read(ctx, key) {
+					queue.Add(key)
+					secrets.AddAfter(key, readInterval)
+				}
+
+				secrets.Done(key)
+			}
+		})
+	}
+
 	<-ctx.Done()
 	queue.ShutDown()
+	secrets.ShutDown()
 	running.Wait()
 
 	return nil
@@ -152,19 +221,23 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) er
 		return err
 	}
 
-	counts := count(machines, key.Name)
-	if counts == cluster.Status.Machines {
+	desired := cluster.DeepCopy()
+	desired.Status.Machines = count(machines, key.Name)
+	c.assess(desired, machines)
+
+	if equality.Semantic.DeepEqual(cluster.Status, desired.Status) {
 		return nil
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 
-	desired := cluster.DeepCopy()
-	desired.Status.Machines = counts
-
 	_, err = c.client.TalosV1alpha1().TalosClusters(key.Namespace).UpdateStatus(ctx, desired, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil && !apierrors.IsNotFound(err) {
+
+	switch {
+	case err == nil:
+		c.tell(cluster, desired)
+	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("status of TalosCluster %s: %w", key, err)
 	}
 

@@ -10,12 +10,16 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/informers"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +47,41 @@ func phase(p v1alpha1.MachinePhase) func(*v1alpha1.TalosMachine) {
 	return func(m *v1alpha1.TalosMachine) { m.Status.Phase = p }
 }
 
+// run starts a controller; what is returned stops it.
+func run(t *testing.T, api *fakeapi.API, host kubernetes.Interface, recorder record.EventRecorder) (stop func()) {
+	t.Helper()
+
+	bundles, err := bundle.NewStore(host.CoreV1(), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	factory := informers.NewSharedInformerFactory(api.Fake, 0)
+	controller := New(Config{
+		Client:   api,
+		Clusters: factory.Talos().V1alpha1().TalosClusters(),
+		Machines: factory.Talos().V1alpha1().TalosMachines(),
+		Bundles:  bundles,
+		Recorder: recorder,
+		Clock:    clock.RealClock{},
+	})
+	factory.Start(ctx.Done())
+
+	done := make(chan error, 1)
+	go func() { done <- controller.Run(ctx) }()
+
+	return func() {
+		cancel()
+
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+
+		factory.Shutdown()
+	}
+}
+
 // Req: A-08
 func TestTheMachinesOfAClusterAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -58,28 +97,11 @@ func TestTheMachinesOfAClusterAreCounted(t *testing.T) {
 			machine(5, func(m *v1alpha1.TalosMachine) { m.Spec.ClusterRef.Name = "other" }),
 		)
 
-		ctx, cancel := context.WithCancel(context.Background())
-		factory := informers.NewSharedInformerFactory(api.Fake, 0)
-		controller := New(Config{
-			Client:   api,
-			Clusters: factory.Talos().V1alpha1().TalosClusters(),
-			Machines: factory.Talos().V1alpha1().TalosMachines(),
-			Clock:    clock.RealClock{},
-		})
-		factory.Start(ctx.Done())
+		ctx := context.Background()
+		defer run(t, api, kubefake.NewClientset(), &record.FakeRecorder{})()
 
-		done := make(chan error, 1)
-		go func() { done <- controller.Run(ctx) }()
-
-		defer func() {
-			cancel()
-
-			if err := <-done; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-
-			factory.Shutdown()
-		}()
+		// The condition is written once.
+		time.Sleep(time.Second)
 
 		expect := func(want v1alpha1.MachineCounts) {
 			t.Helper()

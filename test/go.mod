@@ -13,6 +13,8 @@ require (
 	k8s.io/kubernetes v1.37.2
 )
 
+require github.com/neticdk/go-stdlib v1.0.1 // indirect
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	cyphar.com/go-pathrs v0.2.5 // indirect

@@ -38,6 +38,9 @@ func rules() []rule {
 		{path: "pkg/probe", imports: except(field, "pkg/talos", "pkg/unitruntime"), kubernetes: true},
 		{path: "pkg/unitruntime", imports: except(field, "pkg/talos"), kubernetes: true},
 		{path: "pkg/talos", imports: except(field, "pkg/probe", "pkg/unitruntime"), kubernetes: true},
+		// Nodes are spoken to without Kubernetes.
+		{path: "pkg/talos/maintenance", imports: []string{"pkg/talos/identity", "pkg/talos/internal"}},
+		{path: "pkg/talos/machine", imports: []string{"pkg/talos/identity", "pkg/talos/internal", "pkg/talos/maintenance"}},
 
 		// Side by side, and never one from another: what the registry needs
 		// live it asks through interfaces of its own.

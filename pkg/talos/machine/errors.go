@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -80,4 +81,13 @@ func ClassOf(err error) Class {
 	}
 
 	return ""
+}
+
+// ended returns why a context is over, so that a caller can tell its own cancellation from a node's silence.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	cosiv1alpha1 "github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state"
@@ -14,7 +15,6 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -64,29 +64,32 @@ func Open(address string, conn *tls.Conn) (*Channel, error) {
 
 var errSessionOver = errors.New("the session's only connection is over")
 
-// Ready waits until the peer has spoken HTTP/2, which a server does once it is content with the client's certificate: in
-// TLS 1.3 the client's handshake is over before. The error is of the connection itself where it has one.
-func (c *Channel) Ready(ctx context.Context) error {
-	c.Connect()
+// Accepted waits until the peer speaks: a gRPC server sends its HTTP/2 settings unasked, once it is content with the
+// client's certificate, which in TLS 1.3 is after the client's handshake is over. The error has the connection's own type.
+// It must come before any call.
+//
+// Waiting for gRPC to connect would do too, but gRPC writes first: a peer that has closed the connection by then answers
+// with a reset, and what it had against the certificate is lost.
+func (c *Channel) Accepted(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		c.conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // a closed connection ends the read too
+	})
+	defer stop()
 
-	for {
-		current := c.GetState()
+	head := make([]byte, 9) // a frame's header: RFC 9113, section 4.1
 
-		switch current {
-		case connectivity.Ready:
-			return nil
-		case connectivity.TransientFailure, connectivity.Shutdown:
-			if err := c.ReadError(); err != nil {
-				return err
-			}
-
-			return errNoHTTP2
-		}
-
-		if !c.WaitForStateChange(ctx, current) {
+	n, err := c.conn.Read(head)
+	if err != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+
+		return err
 	}
+
+	c.conn.head = head[:n]
+
+	return nil
 }
 
 // COSI is the node's resources.
@@ -123,6 +126,8 @@ func Withheld(err error) bool {
 type watchedConn struct {
 	net.Conn
 
+	// head was read already, before anybody else read.
+	head  []byte
 	read  atomic.Int64
 	first atomic.Pointer[error]
 }
@@ -130,6 +135,13 @@ type watchedConn struct {
 var errTooMuch = fmt.Errorf("the peer sent more than %d bytes", maxSessionBytes)
 
 func (c *watchedConn) Read(p []byte) (int, error) {
+	if len(c.head) > 0 {
+		n := copy(p, c.head)
+		c.head = c.head[n:]
+
+		return n, nil
+	}
+
 	n, err := c.Conn.Read(p)
 
 	if err == nil && c.read.Add(int64(n)) > maxSessionBytes {

@@ -1,0 +1,119 @@
+package machine
+
+import (
+	"context"
+	"regexp"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/remark"
+	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
+)
+
+func (s *session) Configuration(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	active, err := safe.StateGetByID[*config.MachineConfig](ctx, s.cosi, config.ActiveID)
+	if err != nil {
+		// Also what could not be decoded ends up here, and its error may quote the configuration: the code must do.
+		return nil, &Error{Class: s.class(ctx, err, table{}), Address: s.address, Op: OpConfiguration, Detail: client.StatusCode(err).String(), cause: ended(ctx, nil)}
+	}
+
+	data, err := active.Container().EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+	if err != nil {
+		return nil, &Error{Class: ClassNodeError, Address: s.address, Op: OpConfiguration, Detail: "the configuration cannot be written as YAML"}
+	}
+
+	return data, nil
+}
+
+func (s *session) Apply(ctx context.Context, config []byte, mode Mode, dryRun bool) (maintenance.ApplyResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+
+	op := OpApply
+	if dryRun {
+		op = OpTry
+	}
+
+	apiMode, ok := mode.api()
+	if !ok {
+		return maintenance.ApplyResult{}, &Error{Class: ClassRejected, Address: s.address, Op: op, Detail: "no such mode"}
+	}
+
+	resp, err := client.FilterMessages(s.machine.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: config, Mode: apiMode, DryRun: dryRun}))
+	if err != nil {
+		return maintenance.ApplyResult{}, s.applyError(ctx, op, config, err)
+	}
+
+	// ModeDetails is left out: a dry run puts a diff of the configurations there.
+	var result maintenance.ApplyResult
+
+	for _, message := range resp.GetMessages() {
+		result.Mode = message.GetMode().String()
+
+		for _, warning := range message.GetWarnings() {
+			if text := remark.Scrub(beforeDiff(warning), config); text != "" {
+				result.Warnings = append(result.Warnings, text)
+			}
+		}
+	}
+
+	return result, nil
+}
+
+// applyError classifies a failed apply. The cause is not kept: a node's message may quote the configuration.
+func (s *session) applyError(ctx context.Context, op Op, config []byte, err error) error {
+	code := client.StatusCode(err)
+	failure := &Error{Class: s.class(ctx, err, table{changes: op == OpApply}), Address: s.address, Op: op, Detail: code.String(), cause: ended(ctx, nil)}
+
+	if failure.Class != ClassRejected && failure.Class != ClassBusy && failure.Class != ClassNodeError {
+		return failure
+	}
+
+	// What the node says may quote the configuration that it runs with as well, which may have other secrets.
+	running, runningErr := s.Configuration(ctx)
+	if runningErr != nil {
+		return failure
+	}
+
+	if status := client.Status(err); status != nil {
+		if text := remark.Scrub(beforeDiff(status.Message()), config, running); text != "" {
+			failure.Detail += ": " + text
+		}
+	}
+
+	return failure
+}
+
+// diffStart is where a node's message goes over to quoting configurations line by line.
+var diffStart = regexp.MustCompile(`(?i)\bdiff:|(?m)^(--- |\+\+\+ |@@ )`)
+
+// beforeDiff leaves out what a node quotes of the configurations' differences: of no use here, where it would be cut off,
+// and full of secrets.
+func beforeDiff(message string) string {
+	if at := diffStart.FindStringIndex(message); at != nil {
+		return message[:at[0]]
+	}
+
+	return message
+}
+
+// api is the machine API's mode; ModeReboot is none, since nobody asks for a reboot that way (T-18a).
+func (m Mode) api() (machineapi.ApplyConfigurationRequest_Mode, bool) {
+	switch m {
+	case ModeAuto:
+		return machineapi.ApplyConfigurationRequest_AUTO, true
+	case ModeNoReboot:
+		return machineapi.ApplyConfigurationRequest_NO_REBOOT, true
+	case ModeStaged:
+		return machineapi.ApplyConfigurationRequest_STAGED, true
+	}
+
+	return 0, false
+}

@@ -20,7 +20,10 @@ import (
 // command is the body of a command to a plant.
 type command struct {
 	Name string `json:"name"`
+	// Mode is a fault.
 	Mode string `json:"mode,omitempty"`
+	// With is what else a command takes: a patch, a UUID, another member's name.
+	With string `json:"with,omitempty"`
 }
 
 // Handler is the plant's control API.
@@ -54,6 +57,10 @@ func (p *Plant) Handler() http.Handler {
 	post("/v1/fault", func(c command) error { return p.Fault(c.Name, c.Mode) })
 	post("/v1/heal", func(c command) error { return p.Heal(c.Name) })
 	post("/v1/wipe", func(c command) error { return p.Wipe(c.Name) })
+	post("/v1/power", func(c command) error { return p.PowerCycle(c.Name) })
+	post("/v1/patch", func(c command) error { return p.Patch(c.Name, c.With) })
+	post("/v1/uuid", func(c command) error { return p.SetUUID(c.Name, c.With) })
+	post("/v1/swap", func(c command) error { return p.Swap(c.Name, c.With) })
 
 	return mux
 }
@@ -175,6 +182,26 @@ func (r *Remote) Heal(ctx context.Context, name string) error {
 // Wipe is Plant.Wipe.
 func (r *Remote) Wipe(ctx context.Context, name string) error {
 	return r.do(ctx, http.MethodPost, "/v1/wipe", command{Name: name}, nil)
+}
+
+// PowerCycle is Plant.PowerCycle.
+func (r *Remote) PowerCycle(ctx context.Context, name string) error {
+	return r.do(ctx, http.MethodPost, "/v1/power", command{Name: name}, nil)
+}
+
+// Patch is Plant.Patch.
+func (r *Remote) Patch(ctx context.Context, name, patch string) error {
+	return r.do(ctx, http.MethodPost, "/v1/patch", command{Name: name, With: patch}, nil)
+}
+
+// SetUUID is Plant.SetUUID.
+func (r *Remote) SetUUID(ctx context.Context, name, text string) error {
+	return r.do(ctx, http.MethodPost, "/v1/uuid", command{Name: name, With: text}, nil)
+}
+
+// Swap is Plant.Swap.
+func (r *Remote) Swap(ctx context.Context, name, other string) error {
+	return r.do(ctx, http.MethodPost, "/v1/swap", command{Name: name, With: other}, nil)
 }
 
 func (r *Remote) do(ctx context.Context, method, path string, in, out any) error {

@@ -3,6 +3,7 @@
 package plant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,10 +31,18 @@ type Status struct {
 	Address string `json:"address"`
 	// State is a Talos node's stage; "on" for a device.
 	State string `json:"state"`
-	Fault string `json:"fault,omitempty"`
+	// MachineStage is the stage that a Talos node tells of itself; Waits is what one that is not up waits for.
+	MachineStage string `json:"machineStage,omitempty"`
+	Waits        string `json:"waits,omitempty"`
+	Fault        string `json:"fault,omitempty"`
 	// UUID and Fingerprint are a Talos node's, as its console shows them.
 	UUID        string `json:"uuid,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// EtcdMembers are the host names in the etcd that a control plane is a member of.
+	EtcdMembers []string `json:"etcdMembers,omitempty"`
+	// Bootstraps and Reboots are how often a Talos node took these commands.
+	Bootstraps int `json:"bootstraps,omitempty"`
+	Reboots    int `json:"reboots,omitempty"`
 	// Asked is how often it was asked: identity readings of a Talos node, requests to a device.
 	Asked int `json:"asked"`
 }
@@ -71,6 +80,8 @@ func (p *Plant) start(spec Spec, logf func(format string, args ...any)) error {
 
 		node, err := talosnode.Start(talosnode.Options{
 			Name: s.Name, Address: address, Hardware: s.Hardware, TalosVersion: s.Talos, Variant: variant, Trustd: &trustd, Logf: logf,
+			Install: s.Install.Duration, Reboot: s.Reboot.Duration, Boot: s.Boot.Duration, EtcdJoin: s.EtcdJoin.Duration,
+			NoSMBIOSReads: s.NoSMBIOSReads,
 		})
 		if err != nil {
 			return err
@@ -160,8 +171,9 @@ func (p *Plant) List() []Status {
 		if node := p.nodes[name]; node != nil {
 			hw := node.Hardware()
 			out = append(out, Status{
-				Name: name, Kind: "talos", Address: node.Address(), State: string(node.Stage()), Fault: string(node.Fault()),
-				UUID: hw.UUID, Fingerprint: node.Fingerprint(), Asked: len(node.Identities()),
+				Name: name, Kind: "talos", Address: node.Address(), State: string(node.Stage()), MachineStage: node.MachineStage(),
+				Waits: node.Waits(), Fault: string(node.Fault()), UUID: cmp.Or(hw.MetaUUID, hw.UUID), Fingerprint: node.Fingerprint(),
+				EtcdMembers: node.EtcdMembers(), Bootstraps: node.Bootstraps(), Reboots: node.Reboots(), Asked: len(node.Identities()),
 			})
 		}
 
@@ -216,9 +228,35 @@ func (p *Plant) Heal(name string) error {
 }
 
 // Wipe takes a Talos node back to maintenance mode.
-func (p *Plant) Wipe(name string) error {
+func (p *Plant) Wipe(name string) error { return p.node(name, (*talosnode.Node).Wipe) }
+
+// PowerCycle switches a Talos node off and on again.
+func (p *Plant) PowerCycle(name string) error { return p.node(name, (*talosnode.Node).PowerCycle) }
+
+// Patch changes what a configured Talos node runs with behind everybody's back, by a strategic merge patch.
+func (p *Plant) Patch(name, patch string) error {
+	return p.node(name, func(node *talosnode.Node) error { return node.PatchConfiguration([]byte(patch)) })
+}
+
+// SetUUID overrides a Talos node's UUID in META; "" takes the override away.
+func (p *Plant) SetUUID(name, text string) error {
+	return p.node(name, func(node *talosnode.Node) error { return node.SetMetaUUID(text) })
+}
+
+// Swap exchanges the addresses of two Talos nodes.
+func (p *Plant) Swap(name, other string) error {
+	return p.node(name, func(a *talosnode.Node) error {
+		return p.node(other, func(b *talosnode.Node) error { return talosnode.Swap(a, b) })
+	})
+}
+
+func (p *Plant) node(name string, do func(*talosnode.Node) error) error {
 	if node := p.nodes[name]; node != nil {
-		return node.Wipe()
+		return do(node)
+	}
+
+	if p.modbus[name] != nil {
+		return fmt.Errorf("%q is no Talos node", name)
 	}
 
 	return p.unknown(name)

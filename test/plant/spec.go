@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fieldplane/fieldplane/test/plant/talosnode"
@@ -24,6 +25,14 @@ type TalosSpec struct {
 	Address string `json:"address"`
 	// Talos is the version, v1.13.9 by default; before v1.13 maintenance mode behaves differently.
 	Talos string `json:"talos,omitempty"`
+
+	// Install, Reboot, Boot and EtcdJoin are how long these take; 0 is the default of talosnode.Options.
+	Install  metav1.Duration `json:"install,omitzero"`
+	Reboot   metav1.Duration `json:"reboot,omitzero"`
+	Boot     metav1.Duration `json:"boot,omitzero"`
+	EtcdJoin metav1.Duration `json:"etcdJoin,omitzero"`
+	// NoSMBIOSReads is how many readings find no system information at first.
+	NoSMBIOSReads int `json:"noSMBIOSReads,omitempty"`
 
 	talosnode.Hardware `json:",inline"`
 }

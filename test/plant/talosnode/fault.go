@@ -70,6 +70,50 @@ func Faults() []Fault {
 	}
 }
 
+// Effect tells in a few words what a fault does, for a command line's help.
+func (f Fault) Effect() string {
+	switch f {
+	case FaultSilent:
+		return "accepts connections and never says a word"
+	case FaultClosed:
+		return "refuses connections"
+	case FaultNotTLS:
+		return "answers like an SSH server"
+	case FaultSlow:
+		return "takes 3 s for each call"
+	case FaultIdentity:
+		return "shows the hardware of another machine with the same UUID"
+	case FaultTakeover:
+		return "another machine in maintenance mode has its address"
+	case FaultLateTakeover:
+		return "so as soon as a configuration is about to be received"
+	case FaultUUID:
+		return "shows another UUID"
+	case FaultNoSMBIOS:
+		return "has no system information"
+	case FaultEarlyBoot:
+		return "has no system information for three readings"
+	case FaultRefuse:
+		return "refuses configurations, and quotes them"
+	case FaultBusy:
+		return "refuses configurations and Bootstrap for now"
+	case FaultDropped:
+		return "breaks the connection instead of changing anything"
+	case FaultUnanswered:
+		return "changes what it is to, and breaks the connection"
+	case FaultLost:
+		return "changes what it is to, answers, and is gone until healed"
+	case FaultLostUnanswered:
+		return "so without the answer"
+	case FaultUnready:
+		return "has unhealthy services"
+	case FaultNoTime:
+		return "has no time, so that Bootstrap is refused"
+	}
+
+	return ""
+}
+
 // Inject makes the fault the node's present one; FaultNone heals it.
 func (n *Node) Inject(fault Fault) error {
 	if fault != FaultNone && !slices.Contains(Faults(), fault) {
@@ -203,6 +247,10 @@ func (n *Node) loseNow() {
 	n.lost = true
 	n.options.Trustd.setUp(n, false)
 	n.logf("lost")
+
+	if n.stage != StageRunning {
+		return // it goes down already
+	}
 
 	epoch := n.epoch
 

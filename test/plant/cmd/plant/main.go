@@ -25,12 +25,18 @@ const usage = `Usage: plant [flags] VERB
 
   run                  run a plant until interrupted; the example plant unless --file names another
   list                 what there is and how it is
-  fault NAME MODE      make something wrong: Talos %s;
-                       Modbus closed, silent, slow, exception, reset
+  fault NAME MODE      make something wrong, see below
   heal NAME            make it well again
   wipe NAME            take a Talos node back to maintenance mode
+  power NAME           switch a Talos node off and on again
+  patch NAME PATCH     change what a Talos node runs with behind everybody's back:
+                       plant patch worker-1 'machine: {sysctls: {vm.swappiness: "1"}}'
+  uuid NAME [TEXT]     override a Talos node's UUID in META; without TEXT no longer
+  swap NAME OTHER      exchange the addresses of two Talos nodes
   configs [NAME]       what each Talos node was sent: time, size, role and answer, never the content
 
+Faults of Modbus devices: closed, silent, slow, exception, reset. Faults of Talos nodes:
+%s
 Flags:
 `
 
@@ -53,12 +59,12 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	asJSON := flags.Bool("json", false, "print JSON")
 
 	flags.Usage = func() {
-		var faults []string
+		var faults strings.Builder
 		for _, fault := range talosnode.Faults() {
-			faults = append(faults, string(fault))
+			fmt.Fprintf(&faults, "  %-20s %s\n", fault, fault.Effect())
 		}
 
-		fmt.Fprintf(errOut, usage, strings.Join(faults, ", ")) //nolint:errcheck
+		fmt.Fprintf(errOut, usage, faults.String()) //nolint:errcheck
 		flags.PrintDefaults()
 	}
 
@@ -126,6 +132,34 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 		}
 
 		return remote.Wipe(ctx, rest[0])
+	case "power":
+		if err := need(1); err != nil {
+			return err
+		}
+
+		return remote.PowerCycle(ctx, rest[0])
+	case "patch":
+		if err := need(2); err != nil {
+			return err
+		}
+
+		return remote.Patch(ctx, rest[0], rest[1])
+	case "uuid":
+		if len(rest) == 1 {
+			rest = append(rest, "")
+		}
+
+		if err := need(2); err != nil {
+			return err
+		}
+
+		return remote.SetUUID(ctx, rest[0], rest[1])
+	case "swap":
+		if err := need(2); err != nil {
+			return err
+		}
+
+		return remote.Swap(ctx, rest[0], rest[1])
 	default:
 		flags.Usage()
 
@@ -171,13 +205,36 @@ func printList(out io.Writer, statuses []plant.Status, asJSON bool) error {
 	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAME\tKIND\tADDRESS\tSTATE\tFAULT\tASKED\tUUID\tFINGERPRINT") //nolint:errcheck
+	fmt.Fprintln(table, "NAME\tKIND\tADDRESS\tSTATE\tFAULT\tASKED\tUUID\tFINGERPRINT\tNOTES") //nolint:errcheck
 
 	for _, s := range statuses {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", s.Name, s.Kind, s.Address, s.State, s.Fault, s.Asked, s.UUID, s.Fingerprint) //nolint:errcheck
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.Name, s.Kind, s.Address, s.State, s.Fault, s.Asked, s.UUID, s.Fingerprint, notes(s)) //nolint:errcheck
 	}
 
 	return table.Flush()
+}
+
+// notes are what else there is to know of a Talos node.
+func notes(s plant.Status) string {
+	var out []string
+
+	if s.MachineStage != "" && s.MachineStage != s.State {
+		out = append(out, "machine is "+s.MachineStage)
+	}
+
+	if s.Waits != "" {
+		out = append(out, "waits "+s.Waits)
+	}
+
+	if len(s.EtcdMembers) > 0 {
+		out = append(out, "etcd of "+strings.Join(s.EtcdMembers, ", "))
+	}
+
+	if s.Reboots > 0 {
+		out = append(out, fmt.Sprintf("rebooted %d times", s.Reboots))
+	}
+
+	return strings.Join(out, "; ")
 }
 
 func printConfigs(out io.Writer, configs map[string][]talosnode.Received, asJSON bool) error {
@@ -188,7 +245,7 @@ func printConfigs(out io.Writer, configs map[string][]talosnode.Received, asJSON
 	names := slices.Sorted(maps.Keys(configs))
 
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAME\tRECEIVED\tACCEPTED\tROLE\tLAST BYTES\tLAST ANSWER\tLAST AT") //nolint:errcheck
+	fmt.Fprintln(table, "NAME\tRECEIVED\tACCEPTED\tROLE\tLAST BYTES\tLAST MODE\tLAST ANSWER\tLAST AT") //nolint:errcheck
 
 	for _, name := range names {
 		received := configs[name]
@@ -209,10 +266,24 @@ func printConfigs(out io.Writer, configs map[string][]talosnode.Received, asJSON
 			at = last.At.Format(time.RFC3339)
 		}
 
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%s\t%s\n", name, len(received), accepted, last.Role, last.Bytes, last.Code, at) //nolint:errcheck
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%d\t%s\t%s\t%s\n", name, len(received), accepted, last.Role, last.Bytes, modeOf(last), last.Code, at) //nolint:errcheck
 	}
 
 	return table.Flush()
+}
+
+// modeOf is how a configuration was to be applied, and how it was.
+func modeOf(r talosnode.Received) string {
+	out := r.Mode
+	if r.Answer != "" && r.Answer != r.Mode {
+		out += " → " + r.Answer
+	}
+
+	if r.DryRun {
+		out += " (dry run)"
+	}
+
+	return out
 }
 
 func printJSON(out io.Writer, value any) error {

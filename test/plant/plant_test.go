@@ -145,6 +145,93 @@ func TestAPlantIsCommandedFromAnotherProcess(t *testing.T) {
 	}
 }
 
+// Everything that an operator may do to a node is done to one in another process, too.
+func TestTalosNodesAreCommandedFromAnotherProcess(t *testing.T) {
+	p := start(t, plant.ExampleAt(60))
+	socket := filepath.Join(t.TempDir(), "plant.sock")
+
+	listener, err := plant.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+
+	go func() { served <- p.Serve(ctx, listener) }()
+
+	remote := plant.Connect(socket)
+
+	status := func(name string) plant.Status {
+		list, err := remote.List(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, s := range list {
+			if s.Name == name {
+				return s
+			}
+		}
+
+		t.Fatalf("no %s in %+v", name, list)
+
+		return plant.Status{}
+	}
+
+	must := func(err error) {
+		t.Helper()
+
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	before := status("control-1")
+
+	must(remote.SetUUID(within(t), "control-1", "Press 4"))
+
+	if have := status("control-1"); have.UUID != "Press 4" {
+		t.Errorf("have %+v", have)
+	}
+
+	must(remote.SetUUID(within(t), "control-1", ""))
+	must(remote.Swap(within(t), "control-1", "worker-1"))
+
+	if have := status("worker-1"); have.Address != before.Address {
+		t.Errorf("have %+v", have)
+	}
+
+	must(remote.Swap(within(t), "worker-1", "control-1"))
+	must(remote.PowerCycle(within(t), "control-1"))
+
+	for deadline := time.Now().Add(5 * time.Second); status("control-1").State != "maintenance"; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("have %+v", status("control-1"))
+		}
+	}
+
+	if have := status("control-1"); have.Fingerprint == before.Fingerprint || have.Address != before.Address || have.UUID != before.UUID {
+		t.Errorf("have %+v", have)
+	}
+
+	for what, err := range map[string]error{
+		"patching a node without configuration": remote.Patch(within(t), "control-1", "machine: {}"),
+		"patching nobody":                       remote.Patch(within(t), "nobody", "machine: {}"),
+		"swapping with a device":                remote.Swap(within(t), "control-1", "mixer"),
+		"swapping with itself":                  remote.Swap(within(t), "control-1", "control-1"),
+		"switching a device off":                remote.PowerCycle(within(t), "mixer"),
+		"another UUID of a device":              remote.SetUUID(within(t), "mixer", "x"),
+	} {
+		if err == nil {
+			t.Errorf("%s is accepted", what)
+		}
+	}
+
+	cancel()
+	must(<-served)
+}
+
 func TestModbusDevicesHaveFaults(t *testing.T) {
 	p := start(t, plant.ExampleAt(66))
 	address := p.Modbus("mixer").Addr()
@@ -208,6 +295,9 @@ talos:
   address: 127.0.68.1
   talos: v1.12.9
   noSMBIOS: true
+  noSMBIOSReads: 2
+  install: 1s
+  boot: 300ms
   links: [{name: end0, mac: "dc:a6:32:00:00:01"}]
   disks: [{path: /dev/mmcblk0, sizeBytes: 32000000000, transport: mmc}]
 modbus:

@@ -26,6 +26,9 @@ import (
 	"github.com/fieldplane/fieldplane/generated/informers"
 	generatedopenapi "github.com/fieldplane/fieldplane/generated/openapi"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
+	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
+	"github.com/fieldplane/fieldplane/pkg/talos/configuration"
+	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/version"
 )
 
@@ -49,6 +52,10 @@ type Settings struct {
 	Serving dynamiccertificates.CertKeyContentProvider
 	// ServiceAccountUser is the server's own user name in the host cluster.
 	ServiceAccountUser string
+	// Namespace is the server's own: the secrets bundles are there.
+	Namespace string
+	// DialMachine reaches configured machines.
+	DialMachine machine.Factory
 	// StoreHealth, when set, is a further check of readiness.
 	StoreHealth func() error
 	Clock       clock.WithTicker
@@ -113,7 +120,12 @@ func New(settings Settings) (*Server, error) {
 	}
 	generic.ShutdownTimeout = connectionsPatience
 	server.Generic = generic
-	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock); err != nil {
+	bundles, err := bundle.NewStore(server.HostClient.CoreV1(), settings.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	configurations := configuration.NewReader(server.Client.TalosV1alpha1(), bundles, settings.DialMachine)
+	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock, configurations); err != nil {
 		return nil, err
 	}
 	generic.AddPostStartHookOrDie("start-fieldplane-informers", func(hook genericapiserver.PostStartHookContext) error {

@@ -24,10 +24,13 @@ import (
 
 type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error)
 
-// InstallGroups opens the stores and serves both groups.
+// InstallGroups opens the stores and serves both groups. Configurations are what talosmachines/config shows.
 func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
-	options generic.RESTOptionsGetter, clock clock.PassiveClock,
+	options generic.RESTOptionsGetter, clock clock.PassiveClock, configurations talosmachine.Configurations,
 ) error {
+	newTalosMachines := func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+		return talosmachine.NewStorage(scheme, options, clock, configurations)
+	}
 	parameters := runtime.NewParameterCodec(scheme)
 	groups := []struct {
 		name, version string
@@ -37,7 +40,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 			iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
 		}},
 		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
-			taloscluster.NewStorage, talosmachine.NewStorage,
+			taloscluster.NewStorage, newTalosMachines,
 		}},
 	}
 	for _, group := range groups {

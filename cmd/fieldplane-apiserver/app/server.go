@@ -19,6 +19,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/apiserver"
 	"github.com/fieldplane/fieldplane/pkg/etcd"
 	"github.com/fieldplane/fieldplane/pkg/pki"
+	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
 
 const (
@@ -131,6 +132,8 @@ func Run(asked context.Context, options *Options) (err error) {
 		Host:               host,
 		Serving:            serving,
 		ServiceAccountUser: "system:serviceaccount:" + options.Namespace + ":" + options.ServiceAccount,
+		Namespace:          options.Namespace,
+		DialMachine:        machine.Dial,
 		StoreHealth:        storeHealth,
 		Clock:              clock,
 	})

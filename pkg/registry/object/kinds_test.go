@@ -68,7 +68,7 @@ type kind struct {
 	resource schema.GroupResource
 	gvk      schema.GroupVersionKind
 	main     *object.REST
-	// subresources are all that it has, by name.
+	// subresources are all that write a part of it, by name.
 	subresources map[string]*object.Subresource
 }
 
@@ -78,7 +78,10 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 	var all []kind
 	for _, open := range []func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error){
 		iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
-		taloscluster.NewStorage, talosmachine.NewStorage,
+		taloscluster.NewStorage,
+		func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+			return talosmachine.NewStorage(scheme, options, clock, nil)
+		},
 	} {
 		served, err := open(scheme, noStorage{}, clocktesting.NewFakePassiveClock(now))
 		if err != nil {
@@ -86,11 +89,17 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 		}
 		k := kind{subresources: map[string]*object.Subresource{}}
 		for path, storage := range served {
-			if _, name, ok := strings.Cut(path, "/"); ok {
-				k.subresources[name] = storage.(*object.Subresource)
-				continue
+			switch storage := storage.(type) {
+			case *object.REST:
+				k.main = storage
+			case *object.Subresource:
+				_, name, _ := strings.Cut(path, "/")
+				k.subresources[name] = storage
+			case *taloscluster.Discover, *talosmachine.Reboot, *talosmachine.Config:
+				// Nothing is written here by PUT, PATCH or apply.
+			default:
+				t.Fatalf("%s is served by a %T, of which no test here knows", path, storage)
 			}
-			k.main = storage.(*object.REST)
 		}
 		k.resource = k.main.DefaultQualifiedResource
 		internal, _, err := scheme.ObjectKinds(k.main.New())

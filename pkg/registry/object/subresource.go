@@ -71,3 +71,15 @@ func (s *Subresource) ConvertToTable(ctx context.Context, obj, options runtime.O
 func (s *Subresource) GetResetFieldsFilter() map[fieldpath.APIVersion]fieldpath.Filter {
 	return s.filters
 }
+
+// Change changes the subresource's part of a stored object on behalf of a request to another path, which has been let in:
+// the status for a request that is to be answered there. What the change sees is the stored version, and it is written over
+// no other: on a conflict it is asked again. Its error ends the request, and nothing is written then, nor by a dry run.
+func (s *Subresource) Change(ctx context.Context, name string, dryRun []string, change func(obj runtime.Object) error) (runtime.Object, error) {
+	changed := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
+		obj := stored.DeepCopyObject()
+		return obj, change(obj)
+	})
+	obj, _, err := s.store.Update(ctx, name, changed, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
+	return obj, err
+}

@@ -13,7 +13,7 @@ import (
 
 // NewStorage returns what serves talosclusters and its subresources, by path.
 func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-	return object.NewStorage(object.Kind{
+	served, err := object.NewStorage(object.Kind{
 		Resource:   talos.Resource("talosclusters"),
 		Singular:   talos.Resource("taloscluster"),
 		ShortNames: []string{"tc"},
@@ -22,4 +22,9 @@ func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock
 		Attributes: attributes,
 		Table:      newTable(clock),
 	}, parts(), []string{v1alpha1.SchemeGroupVersion.String()}, scheme, options)
+	if err != nil {
+		return nil, err
+	}
+	served["talosclusters/discover"] = &Discover{status: served["talosclusters/status"].(*object.Subresource), clock: clock}
+	return served, nil
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-// NewStorage returns what serves talosmachines and its subresources, by path.
-func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+// NewStorage returns what serves talosmachines and its subresources, by path. Configurations are asked while the server
+// serves, and not before.
+func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock, configurations Configurations) (map[string]rest.Storage, error) {
 	store, err := object.NewREST(object.Kind{
 		Resource:   talos.Resource("talosmachines"),
 		Singular:   talos.Resource("talosmachine"),
@@ -25,10 +26,13 @@ func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock
 	if err != nil {
 		return nil, err
 	}
+	status := object.NewSubresource(store, newStatusOnly(scheme), versions, []any{"status"})
 	return map[string]rest.Storage{
 		"talosmachines":          store,
-		"talosmachines/status":   object.NewSubresource(store, newStatusOnly(scheme), versions, []any{"status"}),
+		"talosmachines/status":   status,
 		"talosmachines/approval": object.NewSubresource(store, newApproval(scheme, clock), versions, approvalFields()...),
 		"talosmachines/endpoint": object.NewSubresource(store, newEndpoint(scheme, clock), versions, []any{"spec", "endpoint"}),
+		"talosmachines/config":   &Config{machines: store, configurations: configurations},
+		"talosmachines/reboot":   &Reboot{status: status, clock: clock},
 	}, nil
 }

@@ -1,6 +1,7 @@
 // Package talosmachine stores TalosMachines. Four strategies share one store:
 // the main resource, status, approval and endpoint, each of which writes its
-// own fields and no other's.
+// own fields and no other's. Two more subresources store nothing of their own:
+// config shows, and reboot asks.
 package talosmachine
 
 import (
@@ -8,12 +9,10 @@ import (
 	"fmt"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/utils/clock"
 
@@ -167,50 +166,6 @@ func keepAbsentApproval(spec *talos.TalosMachineSpec, stored talos.TalosMachineS
 	spec.AcceptSharedHardware = spec.AcceptSharedHardware || stored.AcceptSharedHardware
 }
 
-// recordApproval keeps in status who approved the machine, when, and for which
-// identity and fingerprint, and the phase that follows from it. Whether the
-// user may approve is admission's to decide.
-func recordApproval(ctx context.Context, clock clock.PassiveClock, machine, stored *talos.TalosMachine) {
-	was, is := approved(stored), approved(machine)
-	switch {
-	case is && (!was || fingerprintChanged(machine, stored)):
-		approval := &talos.MachineApproval{
-			Time:                  metav1.NewTime(clock.Now()),
-			Identity:              *machine.Spec.Identity.DeepCopy(),
-			Fingerprint:           machine.Spec.AcceptedFingerprint,
-			UnverifiedFingerprint: machine.Spec.AcceptUnverifiedFingerprint,
-		}
-		if user, ok := genericapirequest.UserFrom(ctx); ok {
-			approval.User = user.GetName()
-		}
-		machine.Status.Approval = approval
-	case !is:
-		machine.Status.Approval = nil
-	}
-
-	// Once configuration went out, the phase tells how that goes.
-	if machine.Status.Configuration != nil && machine.Status.Configuration.AppliedAt != nil {
-		return
-	}
-	switch {
-	case is && !was:
-		machine.Status.Phase = talos.MachineApproved
-	case !is && machine.Spec.Rejected != nil:
-		machine.Status.Phase = talos.MachineRejected
-	case !is && (was || stored.Spec.Rejected != nil || machine.Status.Phase == ""):
-		machine.Status.Phase = talos.MachinePending
-	}
-}
-
-func fingerprintChanged(machine, stored *talos.TalosMachine) bool {
-	return machine.Spec.AcceptedFingerprint != stored.Spec.AcceptedFingerprint ||
-		machine.Spec.AcceptUnverifiedFingerprint != stored.Spec.AcceptUnverifiedFingerprint
-}
-
-func approved(machine *talos.TalosMachine) bool {
-	return machine.Spec.Approved != nil && *machine.Spec.Approved
-}
-
 // attributes returns the labels and selectable fields of a TalosMachine.
 func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	machine, ok := obj.(*talos.TalosMachine)
@@ -219,7 +174,7 @@ func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	}
 	return machine.Labels, generic.AddObjectMetaFieldsSet(fields.Set{
 		v1alpha1.MachineClusterRefField: machine.Spec.ClusterRef.Name,
-		v1alpha1.MachineApprovedField:   strconv.FormatBool(approved(machine)),
+		v1alpha1.MachineApprovedField:   strconv.FormatBool(talos.IsApproved(machine)),
 		v1alpha1.MachineRoleField:       string(machine.Spec.Role),
 		v1alpha1.MachinePhaseField:      string(machine.Status.Phase),
 	}, &machine.ObjectMeta, true), nil

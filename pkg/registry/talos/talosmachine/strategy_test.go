@@ -74,7 +74,9 @@ func approvedBy(name string) *talos.TalosMachine {
 	machine.Spec.Install = &talos.MachineInstall{Disk: "/dev/sda"}
 	machine.Spec.AcceptedFingerprint = onScreen
 	machine.Status.Phase = talos.MachineApproved
-	machine.Status.Approval = &talos.MachineApproval{User: name, Time: earlier, Identity: machine.Spec.Identity, Fingerprint: onScreen}
+	machine.Status.Approval = &talos.MachineApproval{
+		User: name, Time: earlier, Identity: machine.Spec.Identity, Fingerprint: onScreen, Role: talos.RoleControlPlane,
+	}
 	return machine
 }
 
@@ -96,13 +98,13 @@ func inPhase(machine *talos.TalosMachine, phase talos.MachinePhase, applied bool
 
 // Req: T-13. The table of what becomes of approval and phase, on both paths that can write them.
 func TestWhatAnApprovalLeavesBehind(t *testing.T) {
-	given := func(user, fingerprint string, unverified bool, when metav1.Time) *talos.MachineApproval {
+	given := func(user, fingerprint string, unverified bool, role talos.MachineRole, when metav1.Time) *talos.MachineApproval {
 		return &talos.MachineApproval{
 			User: user, Time: when, Identity: pending().Spec.Identity,
-			Fingerprint: fingerprint, UnverifiedFingerprint: unverified,
+			Fingerprint: fingerprint, UnverifiedFingerprint: unverified, Role: role,
 		}
 	}
-	kept := given("bo", onScreen, false, earlier)
+	kept := given("bo", onScreen, false, talos.RoleControlPlane, earlier)
 	for _, tc := range []struct {
 		name     string
 		stored   *talos.TalosMachine
@@ -119,37 +121,49 @@ func TestWhatAnApprovalLeavesBehind(t *testing.T) {
 			write: func(spec *talos.TalosMachineSpec) {
 				spec.Approved, spec.AcceptedFingerprint = ptr.To(true), onScreen
 			},
-			approval: given("ada", onScreen, false, metav1.NewTime(now)), phase: talos.MachineApproved,
+			approval: given("ada", onScreen, false, "", metav1.NewTime(now)), phase: talos.MachineApproved,
 		},
 		{
 			name: "approving without a fingerprint records that this was accepted", stored: pending(),
 			write: func(spec *talos.TalosMachineSpec) {
 				spec.Approved, spec.AcceptUnverifiedFingerprint = ptr.To(true), true
 			},
-			approval: given("ada", "", true, metav1.NewTime(now)), phase: talos.MachineApproved,
+			approval: given("ada", "", true, "", metav1.NewTime(now)), phase: talos.MachineApproved,
 		},
 		{
 			name: "writing true over true leaves the first approver", stored: approvedBy("bo"),
 			write: func(spec *talos.TalosMachineSpec) { spec.Approved = ptr.To(true) }, approval: kept, phase: talos.MachineApproved,
 		},
 		{
-			name: "another role leaves the approver", stored: approvedBy("bo"),
-			write: func(spec *talos.TalosMachineSpec) { spec.Role = talos.RoleWorker }, approval: kept, phase: talos.MachineApproved,
+			name: "another role is another approval", stored: approvedBy("bo"),
+			write:    func(spec *talos.TalosMachineSpec) { spec.Role = talos.RoleWorker },
+			approval: given("ada", onScreen, false, talos.RoleWorker, metav1.NewTime(now)), phase: talos.MachineApproved,
+		},
+		{
+			name: "another disk is another approval", stored: approvedBy("bo"),
+			write:    func(spec *talos.TalosMachineSpec) { spec.Install = &talos.MachineInstall{Disk: "/dev/sdb"} },
+			approval: given("ada", onScreen, false, talos.RoleControlPlane, metav1.NewTime(now)), phase: talos.MachineApproved,
+		},
+		{
+			name: "labels and taints, which take no approval, leave the approver", stored: approvedBy("bo"),
+			write: func(spec *talos.TalosMachineSpec) {
+				spec.NodeLabels, spec.NodeTaints = map[string]string{"a": "b"}, []talos.NodeTaint{{Key: "k"}}
+			}, approval: kept, phase: talos.MachineApproved,
 		},
 		{
 			name: "another fingerprint is another approval", stored: approvedBy("bo"),
 			write:    func(spec *talos.TalosMachineSpec) { spec.AcceptedFingerprint = another },
-			approval: given("ada", another, false, metav1.NewTime(now)), phase: talos.MachineApproved,
+			approval: given("ada", another, false, talos.RoleControlPlane, metav1.NewTime(now)), phase: talos.MachineApproved,
 		},
 		{
 			name: "accepting no fingerprint at all is another approval", stored: approvedBy("bo"),
 			write:    func(spec *talos.TalosMachineSpec) { spec.AcceptUnverifiedFingerprint = true },
-			approval: given("ada", onScreen, true, metav1.NewTime(now)), phase: talos.MachineApproved,
+			approval: given("ada", onScreen, true, talos.RoleControlPlane, metav1.NewTime(now)), phase: talos.MachineApproved,
 		},
 		{
 			name: "another fingerprint of a machine that failed leaves its phase to the controller", stored: inPhase(approvedBy("bo"), talos.MachineFailed, false),
 			write:    func(spec *talos.TalosMachineSpec) { spec.AcceptedFingerprint = another },
-			approval: given("ada", another, false, metav1.NewTime(now)), phase: talos.MachineFailed,
+			approval: given("ada", another, false, talos.RoleControlPlane, metav1.NewTime(now)), phase: talos.MachineFailed,
 		},
 		{
 			name: "false takes the approval back", stored: approvedBy("bo"),
@@ -168,7 +182,7 @@ func TestWhatAnApprovalLeavesBehind(t *testing.T) {
 			write: func(spec *talos.TalosMachineSpec) {
 				spec.Approved, spec.AcceptedFingerprint = ptr.To(true), onScreen
 			},
-			approval: given("ada", onScreen, false, metav1.NewTime(now)), phase: talos.MachineRunning,
+			approval: given("ada", onScreen, false, "", metav1.NewTime(now)), phase: talos.MachineRunning,
 		},
 		{
 			name: "rejecting shows in the phase", stored: pending(),

@@ -502,3 +502,36 @@ func TestTheObservedEndpointIsNeverDialed(t *testing.T) {
 		}
 	})
 }
+
+// Req: T-05, T-18
+func TestAMachineWithHardwareOfAnOlderOneGetsNothingUntilThatIsAccepted(t *testing.T) {
+	data := bundleYAML(t)
+
+	synctest.Test(t, func(t *testing.T) {
+		older := machine(func(m *v1alpha1.TalosMachine) {
+			m.Name, m.Spec.Identity.UUID = "0c1d2e3f-8899-4aab-bccd-ddeeff001122", "0c1d2e3f-8899-4aab-bccd-ddeeff001122"
+			m.Spec.Identity.Serial = "SN-OLD"
+			m.Spec.Approved = nil
+			m.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+		})
+		n := newNode()
+
+		w := start(t, n, cluster(), secret(data), older, machine(func(m *v1alpha1.TalosMachine) { m.CreationTimestamp = metav1.NewTime(time.Now()) }))
+		w.pass(10 * time.Minute)
+		w.expect(reasonSharedNotAccepted)
+		w.expectSends(0)
+
+		if n.dialed() != 0 {
+			t.Error("dialed")
+		}
+
+		if told := w.events.all(); len(told) != 1 || !strings.Contains(told[0], older.Name) {
+			t.Errorf("events %v", told)
+		}
+
+		w.edit(func(m *v1alpha1.TalosMachine) { m.Spec.AcceptSharedHardware = true })
+		w.pass(time.Minute)
+		w.expect(reasonApplied)
+		w.expectSends(1)
+	})
+}

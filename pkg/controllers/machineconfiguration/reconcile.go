@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -119,6 +120,11 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 		}, nil
 	}
 
+	if sharing := c.unacceptedSharing(machine); len(sharing) > 0 {
+		return stop(reasonSharedNotAccepted,
+			"%s, so nothing was sent: most likely they are one box; if they are not, approve it again with acceptSharedHardware", hardware.ExplainSharing(sharing))
+	}
+
 	bundle, trouble, err := c.bundles.Load(ctx, cluster)
 	if err != nil {
 		return verdict{}, err
@@ -162,6 +168,22 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 	}
 
 	return c.send(ctx, attempt)
+}
+
+// unacceptedSharing lists the machines that were registered before this one and have a part of its hardware, unless whoever
+// approved has accepted that. Admission refuses such an approval where it knows of the sharing; this also holds for an
+// approval that came before anybody knew (T-05, T-18).
+func (c *Controller) unacceptedSharing(machine *v1alpha1.TalosMachine) []hardware.Sharing {
+	if machine.Spec.AcceptSharedHardware {
+		return nil
+	}
+
+	namespace, err := c.machines.TalosMachines(machine.Namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a lister of a cache does not fail
+	}
+
+	return hardware.EarlierSharers(machine, namespace)
 }
 
 // left tells whether a machine has left maintenance mode: a configured one asks for a certificate.

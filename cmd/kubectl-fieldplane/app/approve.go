@@ -1,16 +1,16 @@
 package app
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/talos/installdisk"
@@ -23,6 +23,10 @@ The role and the install disk are never guessed. A disk that the machine has not
 A control plane also needs the fingerprint that the machine shows on its own console after it has started in
 maintenance mode, in the line "--cert-fingerprint '...'": whatever is read over the network could come from another
 machine. Its configuration is then sent to no other.
+
+A machine that shares its serial or a MAC with another is approved with --accept-shared-hardware alone. One that was
+configured and is back in maintenance mode, or whose disk is no longer the approved one, is approved anew: the approval
+is taken back and given again, after a question of its own, since the install disk is wiped again; --renew answers it.
 
 The approval is written against the machine as it was shown. If it changes meanwhile, nothing is written.
 What no flag speaks of stays as it is stored; labels and taints are added by key.`
@@ -39,7 +43,10 @@ const approveExample = `  # Look at a machine, and approve it as a worker
 
   # A control plane, with the fingerprint read off its console
   kubectl fieldplane approve machine ` + exampleUUID + ` --role controlplane --install-disk /dev/sda \
-    --fingerprint 'xA9a1t2dMxB0NJ0qH1pDzilWbA3+DK/DjVbFaJBYheE='`
+    --fingerprint 'xA9a1t2dMxB0NJ0qH1pDzilWbA3+DK/DjVbFaJBYheE='
+
+  # A worker that was wiped and waits in maintenance mode again
+  kubectl fieldplane approve machine ` + exampleUUID + ` --role worker --install-disk /dev/sda --renew`
 
 // approve is one run of the command.
 type approve struct {
@@ -50,13 +57,14 @@ type approve struct {
 	wish    wish
 	dryRun  bool
 	yes     bool
+	renew   bool
 }
 
 // approveFlags are the flags as they are written.
 type approveFlags struct {
 	role, hostname, disk, diskSelector, fingerprint, dryRun string
 	labels, taints                                          []string
-	acceptUnverified, yes                                   bool
+	acceptUnverified, acceptShared, yes, renew              bool
 }
 
 func newApproveCommand(p plugin) *cobra.Command {
@@ -68,11 +76,11 @@ func newApproveCommand(p plugin) *cobra.Command {
 		Example: approveExample,
 		// The flags are listed below in full; a second hint would only lengthen the usage line.
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     p.completeMachines,
+		ValidArgsFunction:     p.completeMachines(waits),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			command := approve{plugin: p, yes: flags.yes}
+			command := approve{plugin: p, yes: flags.yes, renew: flags.renew}
 			var err error
-			if command.machine, err = parseMachine(args); err != nil {
+			if command.machine, err = parseMachine("approve", args); err != nil {
 				return err
 			}
 			if command.wish, err = flags.parse(); err != nil {
@@ -94,11 +102,13 @@ func newApproveCommand(p plugin) *cobra.Command {
 	set.StringVar(&flags.diskSelector, "install-disk-selector", "", "Properties that exactly one disk has, for example type=ssd,serial=S3Z9; of "+selectorKeys)
 	set.StringVar(&flags.fingerprint, "fingerprint", "", "Fingerprint that the machine's console shows; configuration is sent to no other")
 	set.BoolVar(&flags.acceptUnverified, "accept-unverified-fingerprint", false, "Approve a control plane without a fingerprint from its console; this is recorded")
+	set.BoolVar(&flags.acceptShared, "accept-shared-hardware", false, "Approve a machine that shares its serial or a MAC with another; this is recorded")
 	set.StringVar(&flags.hostname, "hostname", "", "Host name of the machine")
 	set.StringArrayVar(&flags.labels, "label", nil, "Label of the Node, KEY=VALUE; may be repeated")
 	set.StringArrayVar(&flags.taints, "taint", nil, "Taint of the Node, KEY[=VALUE]:EFFECT; may be repeated")
 	set.StringVar(&flags.dryRun, "dry-run", "none", "none, or server: the server decides as it would and stores nothing; alone it means server")
 	set.Lookup("dry-run").NoOptDefVal = "server"
+	set.BoolVar(&flags.renew, "renew", false, "Approve anew a machine that is back in maintenance mode or has another disk: its install disk is wiped again")
 	set.BoolVarP(&flags.yes, "yes", "y", false, "Do not ask for confirmation")
 
 	words := func(words ...cobra.Completion) cobra.CompletionFunc {
@@ -112,36 +122,6 @@ func newApproveCommand(p plugin) *cobra.Command {
 		_ = cmd.RegisterFlagCompletionFunc(flag, complete)
 	}
 	return cmd
-}
-
-// parseMachine reads "machine UUID" and "machine/UUID".
-func parseMachine(args []string) (string, error) {
-	const form = "Write: kubectl fieldplane approve machine UUID. See what waits: kubectl fieldplane pending"
-	kind, name := "", ""
-	switch len(args) {
-	case 1:
-		kind, name, _ = strings.Cut(args[0], "/")
-	case 2:
-		kind, name = args[0], args[1]
-	case 0:
-		return "", told("which machine is not said", form)
-	default:
-		return "", told(fmt.Sprintf("one machine is approved at a time, and there are %d arguments", len(args)), form)
-	}
-	switch resource, group, _ := strings.Cut(strings.ToLower(kind), "."); {
-	case group != "" && group != v1alpha1.GroupName:
-		return "", told(fmt.Sprintf("%q is not approved", kind), form)
-	case resource != "machine" && resource != "machines" && resource != "talosmachine" && resource != "talosmachines" && resource != "tm":
-		return "", told(fmt.Sprintf("%q is not approved", kind), form)
-	case name == "":
-		return "", told("which machine is not said", form)
-	}
-	// Machines are named by the lower-case form; firmware screens show the other.
-	name = strings.ToLower(name)
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return "", told(fmt.Sprintf("%q is not the name of a machine", name), form)
-	}
-	return name, nil
 }
 
 func parseDryRun(value string) (bool, error) {
@@ -158,7 +138,7 @@ func parseDryRun(value string) (bool, error) {
 
 // parse finds what is wrong with the flags alone, before anything is asked of the server.
 func (f approveFlags) parse() (wish, error) {
-	w := wish{hostname: f.hostname, acceptUnverified: f.acceptUnverified}
+	w := wish{hostname: f.hostname, acceptUnverified: f.acceptUnverified, acceptShared: f.acceptShared}
 	var err error
 	switch w.role = v1alpha1.MachineRole(f.role); w.role {
 	case "", v1alpha1.RoleWorker, v1alpha1.RoleControlPlane:
@@ -205,12 +185,17 @@ func (f approveFlags) parse() (wish, error) {
 
 // run shows, refuses, asks and writes, in this order: nobody approves what he was not shown.
 func (a approve) run(ctx context.Context) error {
-	machines := a.client.TalosV1alpha1().TalosMachines(a.namespace)
-	shown, err := machines.Get(ctx, a.machine, metav1.GetOptions{})
+	shown, err := a.getMachine(ctx, a.machine)
 	if err != nil {
-		return attempt{to: "read the machine", namespace: a.namespace, machine: a.machine}.explain(err)
+		return err
 	}
-	wanted := a.wish.on(shown)
+	renewal := a.renewalOf(shown)
+	// An approval given anew is a first one: nothing is taken over that somebody accepted for the last.
+	base := shown
+	if renewal != "" {
+		base = unapproved(shown)
+	}
+	wanted := a.wish.on(base)
 
 	r := review{machine: shown, wanted: wanted, now: a.clock.Now()}
 	if shown.Spec.ClusterRef.Name != "" {
@@ -222,10 +207,11 @@ func (a approve) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot compare the machine with what it is to become: %w", err)
 	}
-	if err := a.refuse(shown, wanted, len(changes) == 0); err != nil {
+	unchanged := len(changes) == 0 && renewal == ""
+	if err := a.refuse(base, wanted, unchanged, renewal); err != nil {
 		return err
 	}
-	if len(changes) == 0 {
+	if unchanged {
 		fmt.Fprintf(a.Out, "\n%s is already approved with exactly this; nothing to do.\n", resourceName(a.machine))
 		return nil
 	}
@@ -238,64 +224,150 @@ func (a approve) run(ctx context.Context) error {
 		printStanding(a.Out, kept)
 	}
 	if a.dryRun {
-		return a.tryOut(ctx, shown, wanted)
+		return a.tryOut(ctx, shown, wanted, renewal)
 	}
-	fmt.Fprint(a.Out, "\nThis would be stored:\n")
-	printChanges(a.Out, changes)
-	if err := a.confirm(wanted); err != nil {
+	if len(changes) > 0 {
+		fmt.Fprint(a.Out, "\nThis would be stored:\n")
+		printChanges(a.Out, changes)
+	}
+	if err := a.confirm(wanted, renewal); err != nil {
 		return err
 	}
-	// wanted carries the resourceVersion of what was shown (T-13).
-	if _, err := machines.UpdateApproval(ctx, a.machine, wanted, metav1.UpdateOptions{}); err != nil {
-		return a.explainWrite(err)
+	if err := a.write(ctx, shown, wanted, renewal != "" && approved(shown)); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.Out, "%s approved as %s\n", resourceName(a.machine), wanted.Spec.Role)
 	fmt.Fprintf(a.Out, "See how it goes on: kubectl -n %s get talosmachine %s --watch\n", a.namespace, a.machine)
 	return nil
 }
 
-// tryOut asks the server what it would store.
-func (a approve) tryOut(ctx context.Context, shown, wanted *v1alpha1.TalosMachine) error {
-	stored, err := a.client.TalosV1alpha1().TalosMachines(a.namespace).
-		UpdateApproval(ctx, a.machine, wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+// write stores the approval. One that is given anew is taken back first: the server records it, and lets the machine be
+// configured again, when it is given to a machine that has none.
+func (a approve) write(ctx context.Context, shown, wanted *v1alpha1.TalosMachine, anew bool) error {
+	const to = "approve the machine"
+	// wanted carries the resourceVersion of what was shown (T-13).
+	if !anew {
+		_, err := a.updateApproval(ctx, to, wanted, metav1.UpdateOptions{})
+		return err
+	}
+	taken, err := a.updateApproval(ctx, "take the last approval back", unapproved(shown), metav1.UpdateOptions{})
 	if err != nil {
-		return a.explainWrite(err)
+		return err
+	}
+	const attempts = 5
+	for range attempts {
+		wanted.ResourceVersion = taken.ResourceVersion
+		if _, err = a.updateApproval(ctx, to, wanted, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			break
+		}
+		// Controllers write the status of a machine whose approval is gone. Only what the approver was shown counts.
+		var now *v1alpha1.TalosMachine
+		if now, err = a.getMachine(ctx, a.machine); err != nil {
+			break
+		}
+		if !equality.Semantic.DeepEqual(now.Spec, taken.Spec) || !equality.Semantic.DeepEqual(now.Status.Hardware, shown.Status.Hardware) {
+			err = told("the machine changed after it was shown", "")
+			break
+		}
+		taken = now
+	}
+	if err == nil {
+		return nil
+	}
+	what, _, _ := strings.Cut(err.Error(), "\n")
+	return &failure{
+		what:  "the last approval was taken back, and the new one was not given: " + what,
+		todo:  "The machine is approved no more and nothing is sent to it. Run the same command again: it shows it as it is now.",
+		cause: err,
+	}
+}
+
+// unapproved is a machine as it would be without its approval.
+func unapproved(machine *v1alpha1.TalosMachine) *v1alpha1.TalosMachine {
+	out := machine.DeepCopy()
+	out.Spec.Approved = ptr.To(false)
+	return out
+}
+
+// renewalOf says why the machine's approval has to be given anew; "" if it need not be.
+func (a approve) renewalOf(shown *v1alpha1.TalosMachine) string {
+	if condition(shown, conditionBackInMaintenance) != nil {
+		return "The machine was configured before, and is back in maintenance mode: an approval installs it again."
+	}
+	given := shown.Status.Approval
+	if !approved(shown) || configured(shown) || given == nil || given.InstallDisk == nil {
+		return ""
+	}
+	install := a.wish.on(shown).Spec.Install
+	// Another disk that is asked for is a change like any other.
+	if !equality.Semantic.DeepEqual(install, shown.Spec.Install) {
+		return ""
+	}
+	meant := installdisk.Only(install, hardwareOf(shown).Disks)
+	if meant == nil || installdisk.Same(*given.InstallDisk, *meant) {
+		return ""
+	}
+	return fmt.Sprintf("The disk that was approved is %s; now it would be %s.", describeDisk(given.InstallDisk), describeDisk(meant))
+}
+
+// tryOut asks the server what it would store.
+func (a approve) tryOut(ctx context.Context, shown, wanted *v1alpha1.TalosMachine, renewal string) error {
+	stored, err := a.updateApproval(ctx, "approve the machine", wanted, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return err
 	}
 	changes, err := differences(shown, stored)
 	if err != nil {
 		return fmt.Errorf("cannot compare the machine with what would be stored: %w", err)
 	}
-	fmt.Fprint(a.Out, "\nThe server would store:\n")
-	printChanges(a.Out, changes)
+	if renewal != "" {
+		fmt.Fprintf(a.Out, "\n%s\n", renewal)
+		if approved(shown) {
+			fmt.Fprint(a.Out, "The approval would be taken back, and given again.\n")
+		}
+	}
+	if len(changes) > 0 {
+		fmt.Fprint(a.Out, "\nThe server would store:\n")
+		printChanges(a.Out, changes)
+	}
+	disk := describeInstall(stored.Spec.Install, hardwareOf(stored).Disks)
+	// As the server records it, unless that is of the approval that would be taken back.
+	if given := stored.Status.Approval; renewal == "" && given != nil && given.InstallDisk != nil {
+		disk = describeDisk(given.InstallDisk)
+	}
+	fmt.Fprintf(a.Out, "\nWhat would be wiped: %s\n", disk)
 	fmt.Fprintf(a.Out, "%s approved as %s (server dry run: nothing was stored)\n", resourceName(a.machine), stored.Spec.Role)
 	return nil
 }
 
-func (a approve) explainWrite(err error) error {
-	return attempt{to: "approve the machine", namespace: a.namespace, machine: a.machine, writes: true}.explain(err)
-}
-
 // refuse says what the server could not know, or what it would refuse without saying what to do about it.
-func (a approve) refuse(shown, wanted *v1alpha1.TalosMachine, unchanged bool) error {
+func (a approve) refuse(shown, wanted *v1alpha1.TalosMachine, unchanged bool, renewal string) error {
 	spec := &wanted.Spec
 	if a.wish.role == "" {
 		return told("the role is not said, and it is never guessed",
 			"Add --role worker, or --role controlplane for a machine that is to run etcd and the Kubernetes control plane.")
 	}
-	if unchanged {
+	if found := condition(shown, conditionSharesHardware); found != nil && !spec.AcceptSharedHardware {
+		return told("the machine shares hardware with another, and one of the two may be a machine that you do not mean: "+clean(found.Message),
+			"Compare both. If they may both join, add --accept-shared-hardware, which is recorded; else: "+
+				fmt.Sprintf("kubectl fieldplane -n %s reject machine %s --reason TEXT", a.namespace, a.machine))
+	}
+	if unchanged && !a.renew {
 		return nil
 	}
 	switch {
+	case a.renew && renewal == "":
+		return told("there is no approval to renew: the machine is not back in maintenance mode, and its disk is the approved one", "Leave --renew out.")
 	case shown.DeletionTimestamp != nil:
 		return told("the machine is being deleted", "Once it is gone, discovery finds it anew: kubectl fieldplane pending")
 	case shown.Spec.Rejected != nil:
 		return told("the machine was rejected: "+clean(shown.Spec.Rejected.Reason),
-			fmt.Sprintf("If that is settled, clear it and run this again: kubectl -n %s patch talosmachine %s --subresource=approval --type=merge -p '{\"spec\":{\"rejected\":null}}'", a.namespace, a.machine))
+			fmt.Sprintf("If that is settled, take it back and run this again: kubectl fieldplane -n %s unreject machine %s", a.namespace, a.machine))
 	}
 	if err := refuseDisk(spec.Install, shown.Status.Hardware); err != nil {
 		return err
 	}
-	return a.refuseFingerprint(shown, wanted)
+	return a.refuseFingerprint(shown, wanted, renewal)
 }
 
 func refuseDisk(install *v1alpha1.MachineInstall, hardware *v1alpha1.MachineHardware) error {
@@ -339,7 +411,7 @@ func listDisks(disks []v1alpha1.MachineDisk) string {
 	return " The machine reports:\n" + strings.Join(lines, "\n")
 }
 
-func (a approve) refuseFingerprint(shown, wanted *v1alpha1.TalosMachine) error {
+func (a approve) refuseFingerprint(shown, wanted *v1alpha1.TalosMachine, renewal string) error {
 	spec := &wanted.Spec
 	acceptedBefore := approved(shown) && (spec.AcceptedFingerprint != "" || spec.AcceptUnverifiedFingerprint)
 	if spec.Role == v1alpha1.RoleControlPlane && a.wish.fingerprint == "" && !a.wish.acceptUnverified && !acceptedBefore {
@@ -354,6 +426,11 @@ func (a approve) refuseFingerprint(shown, wanted *v1alpha1.TalosMachine) error {
 	if spec.AcceptedFingerprint == "" || seen == "" || sameFingerprint(spec.AcceptedFingerprint, seen) {
 		return nil
 	}
+	if renewal != "" && a.wish.fingerprint == "" {
+		return told("the fingerprint that was accepted for the last approval is no longer the machine's: it changes with every start",
+			"Read the fingerprint off the machine's own console, in the line \"--cert-fingerprint '...'\", and add --fingerprint; "+
+				"or take the risk, which is recorded, with --accept-unverified-fingerprint")
+	}
 	source := "--fingerprint"
 	if a.wish.fingerprint == "" {
 		source = "the stored spec.acceptedFingerprint"
@@ -364,32 +441,22 @@ func (a approve) refuseFingerprint(shown, wanted *v1alpha1.TalosMachine) error {
 			"read the console again, wait for the next sweep (a minute), and if they still differ find out what answers there.")
 }
 
-// confirm asks whoever sits at the terminal. Silence, end of input and anything but yes mean no.
-func (a approve) confirm(wanted *v1alpha1.TalosMachine) error {
-	if a.yes {
-		return nil
-	}
-	if !a.interactive() {
-		return told("nothing was approved: there is no terminal to ask for confirmation on",
-			"Read what is above, then run it again with --yes; --dry-run shows what the server would store.")
-	}
-	var disks []v1alpha1.MachineDisk
-	if wanted.Status.Hardware != nil {
-		disks = wanted.Status.Hardware.Disks
-	}
-	fmt.Fprintf(a.Out, "\nApprove it as %s? What is on %s is lost. [y/N]: ", wanted.Spec.Role, describeInstall(wanted.Spec.Install, disks))
-	answer, err := bufio.NewReader(a.In).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return told("nothing was approved: the answer cannot be read: "+err.Error(), "Run it again, or with --yes.")
-	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
+// confirm asks before anything is written. That a disk is wiped a second time is a question of its own, which --yes, a
+// habit of scripts, does not answer.
+func (a approve) confirm(wanted *v1alpha1.TalosMachine, renewal string) error {
+	disk := describeInstall(wanted.Spec.Install, hardwareOf(wanted).Disks)
+	switch {
+	case renewal != "" && !a.renew:
+		return a.ask(question{
+			text: fmt.Sprintf("%s What is on %s is wiped AGAIN. Renew the approval as %s?", renewal, disk, wanted.Spec.Role),
+			done: "approved", flag: "--renew --yes; --dry-run shows what the server would store",
+		})
+	case a.yes:
 		return nil
 	default:
-		return told("nothing was approved: the answer was not yes", "The machine is as it was; nothing was written.")
+		return a.ask(question{
+			text: fmt.Sprintf("Approve it as %s? What is on %s is lost.", wanted.Spec.Role, disk),
+			done: "approved", flag: "--yes; --dry-run shows what the server would store",
+		})
 	}
-}
-
-func resourceName(machine string) string {
-	return "talosmachine." + v1alpha1.GroupName + "/" + machine
 }

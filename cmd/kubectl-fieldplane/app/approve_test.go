@@ -48,6 +48,16 @@ Disks (* is where Talos would be installed):
   * /dev/sda       4.0 TB   hdd    ST4000NM   ZC1A
     /dev/sdb       4.0 TB   hdd    ST4000NM   ZC1B
 
+Install disk: /dev/sda (4.0 TB ST4000NM, serial ZC1A, wwid naa.1)
+
+TalosCluster plant decides the rest of the configuration:
+  Endpoint:        https://192.0.2.5:6443
+  Kubernetes:      v1.36.2
+  Talos:           v1.13
+  Install image:   the one of the Talos version
+  Patches:         1
+  Changed:         8m ago for the last time
+
 This would be stored:
   spec.approved                       false -> true
   spec.install.disk                   (unset) -> /dev/sda
@@ -59,7 +69,7 @@ This would be stored:
   spec.nodeTaints[0].value            (unset) -> mixing
   spec.role                           (unset) -> worker
 
-Approve it as worker? What is on /dev/sda (4.0 TB ST4000NM) is lost. [y/N]: talosmachine.talos.fieldplane.dev/4c4c4544-004d-4b10-8056-b4c04f4a3133 approved as worker
+Approve it as worker? What is on /dev/sda (4.0 TB ST4000NM, serial ZC1A, wwid naa.1) is lost. [y/N]: talosmachine.talos.fieldplane.dev/4c4c4544-004d-4b10-8056-b4c04f4a3133 approved as worker
 See how it goes on: kubectl -n site-a get talosmachine 4c4c4544-004d-4b10-8056-b4c04f4a3133 --watch
 `)
 
@@ -141,7 +151,7 @@ func TestApproveRefuses(t *testing.T) {
 		{name: "a text that is no fingerprint", args: approvalArgs("--fingerprint", "aa:bb"), what: "not the base64 form of a SHA-256", todo: "console", unseen: true},
 		{name: "a fingerprint and not checking it", args: approvalArgs("--fingerprint", fingerprint, "--accept-unverified-fingerprint"), what: "exclude each other", todo: "alone", unseen: true},
 		{name: "a rejected machine", edit: func(m *v1alpha1.TalosMachine) { m.Spec.Rejected = &v1alpha1.MachineRejection{Reason: "scrap"} }, args: approvalArgs("--yes"),
-			what: "rejected: scrap", todo: `kubectl -n site-a patch talosmachine ` + uuid + ` --subresource=approval --type=merge -p '{"spec":{"rejected":null}}'`},
+			what: "rejected: scrap", todo: "kubectl fieldplane -n site-a unreject machine " + uuid},
 		{name: "a machine that is being deleted", edit: func(m *v1alpha1.TalosMachine) {
 			m.DeletionTimestamp, m.Finalizers = ptr.To(metav1.NewTime(now())), []string{"example.com/hold"}
 		}, args: approvalArgs("--yes"), what: "being deleted", todo: "pending"},
@@ -158,10 +168,10 @@ func TestApproveRefuses(t *testing.T) {
 		{name: "two taints of one key", args: approvalArgs("--taint", "a=1:NoSchedule", "--taint", "a=1:NoExecute"), what: "one taint for each key", todo: "NoSchedule", unseen: true},
 		{name: "a host name that is none", args: approvalArgs("--hostname", "Mixer_1"), what: `--hostname "Mixer_1"`, todo: "lower-case", unseen: true},
 		{name: "no machine", args: []string{"approve", "--role", "worker"}, what: "which machine is not said", todo: "approve machine UUID", unseen: true},
-		{name: "a machine without the word", args: []string{"approve", uuid}, what: "is not approved", todo: "approve machine UUID", unseen: true},
-		{name: "something that is not approved", args: []string{"approve", "cluster/plant"}, what: `"cluster" is not approved`, todo: "approve machine UUID", unseen: true},
-		{name: "a machine of another group", args: []string{"approve", "machines.cluster.x-k8s.io/" + uuid}, what: "is not approved", todo: "approve machine UUID", unseen: true},
-		{name: "two machines", args: []string{"approve", "machine", uuid, uuid}, what: "one machine is approved at a time", todo: "approve machine UUID", unseen: true},
+		{name: "a machine without the word", args: []string{"approve", uuid}, what: "takes a machine, and", todo: "approve machine UUID", unseen: true},
+		{name: "something that is not approved", args: []string{"approve", "cluster/plant"}, what: `takes a machine, and "cluster" is none`, todo: "approve machine UUID", unseen: true},
+		{name: "a machine of another group", args: []string{"approve", "machines.cluster.x-k8s.io/" + uuid}, what: "takes a machine, and", todo: "approve machine UUID", unseen: true},
+		{name: "two machines", args: []string{"approve", "machine", uuid, uuid}, what: "one machine at a time", todo: "approve machine UUID", unseen: true},
 		{name: "a name that no machine can have", args: []string{"approve", "machine", "../nodes"}, what: `"../nodes" is not the name`, todo: "approve machine UUID", unseen: true},
 		{name: "an unknown flag", args: approvalArgs("--force"), what: "unknown flag: --force", todo: "kubectl fieldplane approve --help", unseen: true},
 	} {
@@ -352,6 +362,8 @@ func TestApproveDryRunAsksTheServerAndShowsWhatItWouldStore(t *testing.T) {
   spec.role              (unset) -> worker
   status.approval.user   (unset) -> alice
   status.phase           Pending -> Approved
+
+What would be wiped: /dev/sda (4.0 TB ST4000NM, serial ZC1A, wwid naa.1)
 talosmachine.talos.fieldplane.dev/4c4c4544-004d-4b10-8056-b4c04f4a3133 approved as worker (server dry run: nothing was stored)
 `)
 		})

@@ -1,11 +1,14 @@
-// Package app is the kubectl plugin: it shows the machines that wait and approves them. It decides nothing that the
-// server does not decide again; what it adds is that nobody approves what he has not been shown.
+// Package app is the kubectl plugin: it finds machines, and approves, rejects and reboots them. It decides nothing that
+// the server does not decide again; what it adds is that nobody approves what he has not been shown.
 package app
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -32,6 +35,10 @@ type plugin struct {
 	connect func() (target, error)
 	// interactive tells whether somebody can answer a question.
 	interactive func() bool
+	// draws tells whether ErrOut is a terminal, on which a line can be drawn over.
+	draws func() bool
+	// pause waits for a moment, or until the context ends.
+	pause func(ctx context.Context, duration time.Duration) error
 }
 
 // Run runs the plugin and returns its exit code.
@@ -42,6 +49,8 @@ func Run(streams genericiooptions.IOStreams, args []string) int {
 		clock:       clock.RealClock{},
 		connect:     func() (target, error) { return connect(config, streams.ErrOut) },
 		interactive: func() bool { return isTerminal(streams.In) },
+		draws:       func() bool { return isTerminal(streams.ErrOut) },
+		pause:       pause,
 	})
 	config.AddFlags(cmd.PersistentFlags())
 	cmd.SetArgs(args)
@@ -72,7 +81,7 @@ func newCommand(p plugin) *cobra.Command {
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return told(fmt.Sprintf("unknown command %q", args[0]), "The commands are: approve, pending. See "+cmd.CommandPath()+" --help")
+				return told(fmt.Sprintf("unknown command %q", args[0]), "The commands are: "+strings.Join(commandNames(cmd), ", ")+". See "+cmd.CommandPath()+" --help")
 			}
 			return nil
 		},
@@ -86,8 +95,19 @@ func newCommand(p plugin) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return told(err.Error(), "See "+cmd.CommandPath()+" --help")
 	})
-	cmd.AddCommand(newApproveCommand(p), newPendingCommand(p))
+	cmd.AddCommand(newApproveCommand(p), newDiscoverCommand(p), newPendingCommand(p), newRejectCommand(p), newUnrejectCommand(p), newUnapproveCommand(p))
 	return cmd
+}
+
+// commandNames lists the commands that a user may type.
+func commandNames(cmd *cobra.Command) []string {
+	var names []string
+	for _, command := range cmd.Commands() {
+		if command.IsAvailableCommand() {
+			names = append(names, command.Name())
+		}
+	}
+	return names
 }
 
 func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, error) {
@@ -108,7 +128,18 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 	return target{client: client, namespace: namespace}, nil
 }
 
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
+func pause(ctx context.Context, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -29,7 +29,7 @@ func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
 			}
 		})
 	}
-	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "approve, pending")
+	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "The commands are: approve, discover, pending, reject, unapprove, unreject. See")
 }
 
 func TestCompletionOffersTheMachinesThatWait(t *testing.T) {

@@ -86,7 +86,7 @@ func flatten(machine *v1alpha1.TalosMachine) (map[string]string, error) {
 		walk("status.phase", status["phase"], lines)
 		// The identity it is given for stands above, and the time is now.
 		if approval, ok := status["approval"].(map[string]any); ok {
-			for _, member := range []string{"user", "fingerprint", "unverifiedFingerprint"} {
+			for _, member := range []string{"user", "fingerprint", "unverifiedFingerprint", "sharedHardware"} {
 				walk("status.approval."+member, approval[member], lines)
 			}
 		}

@@ -72,15 +72,22 @@ func size(bytes int64) string {
 	return humanize.Bytes(uint64(max(bytes, 0)))
 }
 
+// describeDisk says which disk it is, by what stays the same when paths change.
+func describeDisk(disk *v1alpha1.MachineDisk) string {
+	parts := []string{strings.TrimSpace(size(disk.SizeBytes) + " " + clean(disk.Model))}
+	if disk.Serial != "" {
+		parts = append(parts, "serial "+clean(disk.Serial))
+	}
+	if disk.WWID != "" {
+		parts = append(parts, "wwid "+clean(disk.WWID))
+	}
+	return fmt.Sprintf("%s (%s)", clean(disk.Path), strings.Join(parts, ", "))
+}
+
 // describeInstall says in words where Talos would be installed.
 func describeInstall(install *v1alpha1.MachineInstall, disks []v1alpha1.MachineDisk) string {
-	picked := installdisk.Choose(install, disks)
-	if picked.Count == 1 {
-		for i, disk := range disks {
-			if picked.Chosen[i] {
-				return fmt.Sprintf("%s (%s)", clean(disk.Path), strings.TrimSpace(size(disk.SizeBytes)+" "+clean(disk.Model)))
-			}
-		}
+	if disk := installdisk.Only(install, disks); disk != nil {
+		return describeDisk(disk)
 	}
 	if install.Disk != "" {
 		return clean(install.Disk)

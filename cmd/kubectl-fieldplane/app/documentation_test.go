@@ -5,6 +5,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
 
 // TestEveryDocumentedCommandWorks runs what the documentation and the help texts tell users to type.
@@ -25,11 +30,45 @@ func TestEveryDocumentedCommandWorks(t *testing.T) {
 		}
 		for _, line := range lines {
 			t.Run(source+": "+line[1], func(t *testing.T) {
-				s := newSession(site()...)
+				args := words(line[1])
+				s := newSession(siteFor(args)...)
 				s.input = "y\n"
-				args := strings.Fields(strings.ReplaceAll(line[1], "'", ""))
+				s.then(t, func(c *v1alpha1.TalosCluster) { c.Status.Discovery = sweep(0, 1) })
 				s.run(t, args...).wantOK(t)
 			})
 		}
 	}
+}
+
+// words splits a line as a shell does, single quotes included.
+func words(line string) []string {
+	var out []string
+	for i, part := range strings.Split(line, "'") {
+		if quoted := i%2 == 1; quoted {
+			out = append(out, part)
+		} else {
+			out = append(out, strings.Fields(part)...)
+		}
+	}
+	return out
+}
+
+// siteFor is the site with a machine as the command is for.
+func siteFor(args []string) []runtime.Object {
+	objects := site()
+	machine := objects[0].(*v1alpha1.TalosMachine)
+	given := map[string]bool{}
+	for _, arg := range args {
+		given[arg] = true
+	}
+	switch {
+	case given["--renew"]:
+		approveAs(machine, v1alpha1.RoleWorker)
+		machine.Status.Conditions = []metav1.Condition{{Type: conditionBackInMaintenance, Status: metav1.ConditionTrue}}
+	case given["unapprove"]:
+		approveAs(machine, v1alpha1.RoleWorker)
+	case given["unreject"]:
+		machine.Spec.Rejected = &v1alpha1.MachineRejection{Reason: "scrap"}
+	}
+	return objects
 }

@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
 
 // failure is an error as a user reads it: the first line says what happened, the second what to do.
@@ -21,13 +23,26 @@ func (f *failure) Unwrap() error { return f.cause }
 
 func told(what, todo string) error { return &failure{what: what, todo: todo} }
 
+// right is what RBAC has to allow beside reading.
+type right struct {
+	verb, resource, subresource string
+	// role is the ClusterRole that has it, if one of ours does.
+	role string
+}
+
+func approveRight() right {
+	return right{verb: "approve", resource: "talosmachines", subresource: "approval", role: "fieldplane-approver"}
+}
+
 // attempt is what the plugin asked the server for.
 type attempt struct {
 	// to ends the sentence "cannot".
 	to string
-	// namespace is empty for every namespace; machine is empty where it is about no single one.
-	namespace, machine string
-	writes             bool
+	// namespace is empty for every namespace; machine and cluster are empty where it is about no single one.
+	namespace, machine, cluster string
+	writes                      bool
+	// needs is the right beside reading that it needs, if any.
+	needs right
 }
 
 // explain tells an error of the server. Its own message always stays: it names the verb, the field or the rule.
@@ -35,22 +50,30 @@ func (a attempt) explain(err error) error {
 	failed := &failure{cause: err}
 	switch {
 	// A NotFound that is no Status of the API: the path itself is unknown.
-	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+	case notServed(err) && a.needs.subresource != "" && a.needs != approveRight():
+		failed.what = fmt.Sprintf("the fieldplane server of this cluster does not know %s/%s", a.needs.resource, a.needs.subresource)
+		failed.todo = "It is older than this plugin. The plugin's version: kubectl fieldplane --version"
+	case notServed(err):
 		failed.what = "this cluster does not serve the API group talos.fieldplane.dev"
 		failed.todo = "Check that fieldplane is installed, and that this is the cluster you mean: kubectl get apiservice " + apiService
-	case apierrors.IsNotFound(err) && a.machine != "":
+	case a.machine != "" && notFound(err, a.machine):
 		failed.what = fmt.Sprintf("there is no machine %s in namespace %s", clean(a.machine), a.namespace)
 		failed.todo = "See what waits, and where: kubectl fieldplane pending -A"
-	case apierrors.IsConflict(err):
+	case a.cluster != "" && notFound(err, a.cluster):
+		failed.what = fmt.Sprintf("there is no TalosCluster %s in namespace %s", clean(a.cluster), a.namespace)
+		failed.todo = "See which there are: kubectl get talosclusters -A"
+	case apierrors.IsConflict(err) && a.needs == approveRight():
 		failed.what = fmt.Sprintf("machine %s changed after it was shown; nothing was written", a.machine)
 		failed.todo = "Run the same command again: it shows the machine as it is now."
-	case apierrors.IsForbidden(err) && a.writes:
+	case apierrors.IsForbidden(err) && a.needs != right{}:
 		failed.what = "the server refuses: " + clean(err.Error())
-		failed.todo = fmt.Sprintf("If a right is missing: the ClusterRole fieldplane-approver has it. Ask for a RoleBinding in namespace %s, and check with: "+
-			"kubectl auth can-i approve talosmachines.talos.fieldplane.dev/%s --subresource=approval -n %s", a.namespace, a.machine, a.namespace)
+		failed.todo = a.explainRight()
 	case apierrors.IsForbidden(err):
 		failed.what = "the server refuses: " + clean(err.Error())
 		failed.todo = "Reading machines needs get and list on talosmachines, as the ClusterRoles fieldplane-view and fieldplane-approver grant it."
+		if a.cluster != "" {
+			failed.todo = "Reading clusters needs get and list on talosclusters, as the ClusterRole fieldplane-view grants it."
+		}
 		if a.namespace == "" {
 			failed.todo += " Without -A only one namespace is read."
 		}
@@ -63,25 +86,62 @@ func (a attempt) explain(err error) error {
 	case unavailable(err):
 		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
 		failed.todo = "Check that the fieldplane server runs: kubectl get apiservice " + apiService
+	case answered(err):
+		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
+		failed.todo = "Nothing was written. Settle what the server names, and run the command again."
 	default:
 		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
 		failed.todo = "Check that the cluster answers: kubectl version"
 	}
 	if a.writes && outcomeUnknown(err) {
-		failed.todo = fmt.Sprintf("Whether it was stored is not known. Look before trying again: kubectl -n %s get talosmachine %s", a.namespace, a.machine)
+		failed.todo = fmt.Sprintf("Whether it was stored is not known. Look before trying again: kubectl -n %s get %s", a.namespace, a.getArguments())
 	}
 	return failed
 }
 
+func (a attempt) getArguments() string {
+	if a.machine != "" {
+		return "talosmachine " + a.machine
+	}
+	return "taloscluster " + a.cluster
+}
+
+func (a attempt) explainRight() string {
+	granted := fmt.Sprintf("it is %s on %s/%s, which view, edit and admin do not have", a.needs.verb, a.needs.resource, a.needs.subresource)
+	if a.needs.role != "" {
+		granted = "the ClusterRole " + a.needs.role + " has it"
+	}
+	return fmt.Sprintf("If a right is missing: %s. Ask for a RoleBinding in namespace %s, and check with: "+
+		"kubectl auth can-i %s %s.%s/%s --subresource=%s -n %s",
+		granted, a.namespace, a.needs.verb, a.needs.resource, v1alpha1.GroupName, a.machine+a.cluster, a.needs.subresource, a.namespace)
+}
+
 const apiService = "v1alpha1.talos.fieldplane.dev"
+
+func notServed(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// notFound tells whether it is the object of this name that is missing, and not another one that the server looked for.
+func notFound(err error, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == "" || details.Name == name
+}
 
 func unavailable(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
-// outcomeUnknown tells whether a write may have been stored although it failed: no answer, or one that says nothing of it.
-func outcomeUnknown(err error) bool {
+// answered tells whether the server decided at all.
+func answered(err error) bool {
 	var status apierrors.APIStatus
-	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError
+	return errors.As(err, &status)
 }
+
+// outcomeUnknown tells whether a write may have been stored although it failed: no answer, or one that says nothing of it.
+func outcomeUnknown(err error) bool { return !answered(err) || unavailable(err) }

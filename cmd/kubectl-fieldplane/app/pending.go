@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -20,6 +18,10 @@ import (
 )
 
 const pendingLong = `List the machines that wait for approval, and what answered in a declared range without a usable identity of its own.
+
+The last column says what each waits for: an approval, a renewed one for a machine that was configured and is back in
+maintenance mode, or another one where the approved disk or fingerprint is no longer that of the machine. Rejected
+machines wait for nothing; --all shows them with the reason.
 
 Machines are looked for only at the addresses that a TalosCluster declares in spec.discovery. What has no complete
 identity, or that of another machine, is not registered: the second table says what is missing, and how to set it.`
@@ -29,6 +31,9 @@ const pendingExample = `  # What waits in the current namespace
 
   # Everywhere, with MACs, all disks and fingerprints
   kubectl fieldplane pending -A -o wide
+
+  # Rejected machines too, with the reason
+  kubectl fieldplane pending --all
 
   # The names alone, as approve takes them
   kubectl fieldplane pending -o name`
@@ -40,6 +45,8 @@ type pending struct {
 
 	output    string
 	noHeaders bool
+	// rejected shows what was rejected too.
+	rejected bool
 }
 
 func newPendingCommand(p plugin) *cobra.Command {
@@ -73,6 +80,7 @@ func newPendingCommand(p plugin) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "List every namespace")
+	cmd.Flags().BoolVar(&command.rejected, "all", false, "Show rejected machines too, with the reason")
 	cmd.Flags().StringVarP(&command.output, "output", "o", "", "wide, json, yaml or name")
 	cmd.Flags().BoolVar(&command.noHeaders, "no-headers", false, "Leave out the headers")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
@@ -82,10 +90,13 @@ func newPendingCommand(p plugin) *cobra.Command {
 func outputs() []string { return []string{"", "wide", "json", "yaml", "name"} }
 
 func (p pending) run(ctx context.Context) error {
-	machines, err := listPending(ctx, p.target)
+	machines, err := listMachines(ctx, p.target)
 	if err != nil {
 		return attempt{to: "list machines", namespace: p.namespace}.explain(err)
 	}
+	machines = slices.DeleteFunc(machines, func(machine v1alpha1.TalosMachine) bool {
+		return !waits(&machine) && !(p.rejected && machine.Spec.Rejected != nil)
+	})
 	switch p.output {
 	case "json":
 		return p.printList(machines, &printers.JSONPrinter{})
@@ -126,21 +137,6 @@ func (p pending) run(ctx context.Context) error {
 		return p.printTable(p.Out, findingTable(found, p.clock.Now()))
 	}
 	return nil
-}
-
-// listPending lists the machines that wait, in the order of their names.
-func listPending(ctx context.Context, t target) ([]v1alpha1.TalosMachine, error) {
-	list, err := t.client.TalosV1alpha1().TalosMachines(t.namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(v1alpha1.MachinePhaseField, string(v1alpha1.MachinePending)).String(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	machines := slices.DeleteFunc(list.Items, func(machine v1alpha1.TalosMachine) bool { return machine.Status.Phase != v1alpha1.MachinePending })
-	slices.SortStableFunc(machines, func(a, b v1alpha1.TalosMachine) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return machines, nil
 }
 
 // explainEmpty says that nothing waits and, since the reason is mostly that nothing is looked for, where it is looked.

@@ -49,9 +49,9 @@ func site() []runtime.Object {
 func TestPendingListsWhatWaitsAndWhatWasNotRegistered(t *testing.T) {
 	s := newSession(site()...)
 	s.run(t, "pending", "-A").wantOK(t)
-	wantText(t, s.out, `NAMESPACE   UUID                                   CLUSTER   ADDRESS                               SERIAL    HARDWARE                   DISKS                                                   AGE
-site-a      4c4c4544-004d-4b10-8056-b4c04f4a3133   plant     192.0.2.10                            7MK1J33   Dell Inc. PowerEdge R650   /dev/nvme0n1 960 GB, /dev/sda 4.0 TB, /dev/sdb 4.0 TB   5m
-site-b      5d5d5544-004d-4b10-8056-b4c04f4a3134   filling   198.51.100.7 (seen at 198.51.100.9)   <none>    <none>                     <none>                                                  26h
+	wantText(t, s.out, `NAMESPACE   UUID                                   CLUSTER   ADDRESS                               SERIAL    HARDWARE                   DISKS                                                   AGE   WAITS FOR
+site-a      4c4c4544-004d-4b10-8056-b4c04f4a3133   plant     192.0.2.10                            7MK1J33   Dell Inc. PowerEdge R650   /dev/nvme0n1 960 GB, /dev/sda 4.0 TB, /dev/sdb 4.0 TB   5m    approval
+site-b      5d5d5544-004d-4b10-8056-b4c04f4a3134   filling   198.51.100.7 (seen at 198.51.100.9)   <none>    <none>                     <none>                                                  26h   approval
 
 Seen in the declared ranges, with an identity that is incomplete or in doubt:
 NAMESPACE   CLUSTER   ADDRESS      SERIAL    PROBLEM                                           MACHINE          SINCE       HINT
@@ -60,11 +60,53 @@ site-a      plant     192.0.2.21   OTHER     has the UUID of another machine    
 site-a      plant     192.0.2.22   7MK1J33   shares its serial or a MAC with another machine   7f7f             <unknown>   same serial as 4c4c4544-004d-4b10-8056-b4c04f4a3133
 `)
 	list := s.client.Actions()[0].(clienttesting.ListActionImpl)
-	if have := list.ListOptions.FieldSelector; have != "status.phase=Pending" {
-		t.Errorf("asks the server for every machine: field selector %q", have)
-	}
 	if list.Namespace != "" {
 		t.Errorf("-A lists namespace %q", list.Namespace)
+	}
+}
+
+// Req: T-05, T-13, T-18
+func TestPendingSaysWhatEachMachineWaitsFor(t *testing.T) {
+	with := func(kind string, edit func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachine {
+		return pendingMachine(edit, func(m *v1alpha1.TalosMachine) {
+			if kind != "" {
+				m.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Message: "because\x1b"}}
+			}
+		})
+	}
+	waits, rejected := func(*v1alpha1.TalosMachine) {}, func(m *v1alpha1.TalosMachine) {
+		m.Spec.Rejected, m.Status.Phase = &v1alpha1.MachineRejection{Reason: "scrap"}, v1alpha1.MachineRejected
+	}
+	runs := func(m *v1alpha1.TalosMachine) {
+		approveAs(m, v1alpha1.RoleWorker)
+		m.Status.Phase, m.Status.Configuration = v1alpha1.MachineRunning, &v1alpha1.MachineConfiguration{AppliedAt: ptr.To(metav1.NewTime(now()))}
+	}
+	unapprovedAgain := func(m *v1alpha1.TalosMachine) { runs(m); m.Spec.Approved = ptr.To(false) }
+	for _, test := range []struct {
+		name    string
+		machine *v1alpha1.TalosMachine
+		args    []string
+		// want is empty where the machine is not shown.
+		want string
+	}{
+		{name: "an approval", machine: with("", waits), want: "approval"},
+		{name: "an approval that accepts shared hardware", machine: with("SharesHardware", waits), want: "approval; --accept-shared-hardware: because\uFFFD"},
+		{name: "a renewed one", machine: with("BackInMaintenance", runs), want: "a renewed approval: it was configured, and is back in maintenance mode"},
+		{name: "a renewed one after the last was taken back", machine: with("BackInMaintenance", unapprovedAgain), want: "a renewed approval: it was configured, and is back in maintenance mode"},
+		{name: "another one, since the disk is another", machine: with("InstallDiskChanged", func(m *v1alpha1.TalosMachine) { approveAs(m, v1alpha1.RoleWorker) }), want: "another approval: InstallDiskChanged: because\uFFFD"},
+		{name: "nothing: it is approved", machine: with("", func(m *v1alpha1.TalosMachine) { approveAs(m, v1alpha1.RoleWorker) })},
+		{name: "nothing: it runs", machine: with("SharesHardware", runs)},
+		{name: "nothing: it runs on without its approval", machine: with("", unapprovedAgain), args: []string{"--all"}},
+		{name: "nothing: it is rejected", machine: with("", rejected)},
+		{name: "nothing, shown with --all: it is rejected", machine: with("BackInMaintenance", rejected), args: []string{"--all"}, want: "nothing, rejected: scrap"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSession(test.machine, plantCluster()).run(t, append([]string{"pending", "--no-headers"}, test.args...)...).wantOK(t)
+			shown := strings.Contains(s.out, uuid)
+			if shown != (test.want != "") || test.want != "" && !strings.HasSuffix(strings.TrimSpace(s.out), "   "+test.want) {
+				t.Errorf("want %q, have:\n%s", test.want, s.out)
+			}
+		})
 	}
 }
 

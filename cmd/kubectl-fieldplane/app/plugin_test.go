@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -65,8 +66,17 @@ func pendingMachine(edits ...func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachin
 
 func plantCluster(edits ...func(*v1alpha1.TalosCluster)) *v1alpha1.TalosCluster {
 	cluster := &v1alpha1.TalosCluster{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "site-a", Name: "plant"},
-		Spec:       v1alpha1.TalosClusterSpec{Discovery: v1alpha1.TalosDiscovery{Cidrs: []string{"192.0.2.0/24"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "site-a", Name: "plant", ManagedFields: []metav1.ManagedFieldsEntry{
+				{Manager: "kubectl", Time: ptr.To(metav1.NewTime(now().Add(-8 * time.Minute)))},
+				{Manager: "fieldplane", Subresource: "status", Time: ptr.To(metav1.NewTime(now()))},
+			},
+		},
+		Spec: v1alpha1.TalosClusterSpec{
+			ControlPlaneEndpoint: "https://192.0.2.5:6443", KubernetesVersion: "v1.36.2", TalosVersion: "v1.13",
+			SecretsRef: v1alpha1.SecretReference{Name: "plant-secrets"}, ConfigPatches: []string{"machine: {}"},
+			Discovery: v1alpha1.TalosDiscovery{Cidrs: []string{"192.0.2.0/24"}},
+		},
 	}
 	for _, edit := range edits {
 		edit(cluster)
@@ -80,26 +90,63 @@ type session struct {
 	namespace  string
 	input      string
 	noTerminal bool
+	// draws is set where progress goes to a terminal.
+	draws bool
+	// steps happen one after another, each while the plugin pauses.
+	steps []func()
 
 	out, errOut string
 	code        int
 }
 
 func newSession(objects ...runtime.Object) *session {
-	return &session{client: fake.NewSimpleClientset(objects...), namespace: "site-a"}
+	s := &session{client: fake.NewSimpleClientset(objects...), namespace: "site-a"}
+	// The fake knows no requests that are posted and not stored.
+	s.client.PrependReactor("create", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetSubresource() == "discover", &v1alpha1.DiscoveryRequest{Status: v1alpha1.DiscoveryRequestStatus{RequestedAt: ptr.To(metav1.NewTime(now()))}}, nil
+	})
+	return s
+}
+
+// then makes something happen to the cluster plant at the next pause.
+func (s *session) then(t *testing.T, edit func(*v1alpha1.TalosCluster)) *session {
+	s.steps = append(s.steps, func() {
+		t.Helper()
+		clusters := v1alpha1.SchemeGroupVersion.WithResource("talosclusters")
+		stored, err := s.client.Tracker().Get(clusters, "site-a", "plant")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cluster := stored.DeepCopyObject().(*v1alpha1.TalosCluster)
+		edit(cluster)
+		if err := s.client.Tracker().Update(clusters, cluster, "site-a"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return s
 }
 
 func (s *session) run(t *testing.T, args ...string) *session {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	flags := genericclioptions.NewConfigFlags(true)
+	clock := clocktesting.NewFakePassiveClock(now())
 	cmd := newCommand(plugin{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
-		clock:     clocktesting.NewFakePassiveClock(now()),
+		clock:     clock,
 		connect: func() (target, error) {
 			return target{client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace)}, nil
 		},
 		interactive: func() bool { return !s.noTerminal },
+		draws:       func() bool { return s.draws },
+		pause: func(_ context.Context, duration time.Duration) error {
+			clock.SetTime(clock.Now().Add(duration))
+			if len(s.steps) > 0 {
+				s.steps[0]()
+				s.steps = s.steps[1:]
+			}
+			return nil
+		},
 	})
 	flags.AddFlags(cmd.PersistentFlags())
 	cmd.SetArgs(args)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -23,17 +24,39 @@ type review struct {
 }
 
 func (r review) print(out io.Writer) {
-	spec, status := &r.machine.Spec, &r.machine.Status
-	hardware := status.Hardware
-	if hardware == nil {
-		hardware = &v1alpha1.MachineHardware{}
+	r.printIdentity(out)
+	hardware := hardwareOf(r.machine)
+	r.printLinks(out, hardware.Links)
+	r.printDisks(out, hardware.Disks)
+	r.printCluster(out)
+	for _, warning := range r.warnings() {
+		fmt.Fprintf(out, "\nWarning: %s\n", warning)
 	}
+}
+
+func hardwareOf(machine *v1alpha1.TalosMachine) *v1alpha1.MachineHardware {
+	if machine.Status.Hardware == nil {
+		return &v1alpha1.MachineHardware{}
+	}
+	return machine.Status.Hardware
+}
+
+// printIdentity shows which machine it is, and how it stands.
+func (r review) printIdentity(out io.Writer) {
+	spec, status := &r.machine.Spec, &r.machine.Status
+	hardware := hardwareOf(r.machine)
 	table := printers.GetNewTabWriter(out)
 	line := func(name, value string) { fmt.Fprintf(table, "%s:\t%s\n", name, value) }
 	line("Machine", clean(r.machine.Name))
 	line("Namespace", r.machine.Namespace)
 	line("Cluster", orNone(spec.ClusterRef.Name))
 	line("Approval", r.approval())
+	if status.Phase != "" && status.Phase != v1alpha1.MachinePending {
+		line("Phase", clean(string(status.Phase)))
+	}
+	if status.NodeName != "" {
+		line("Node", clean(status.NodeName))
+	}
 	line("Address", r.address())
 	line("Manufacturer", orNone(hardware.Manufacturer))
 	line("Product", orNone(hardware.Product))
@@ -46,12 +69,6 @@ func (r review) print(out io.Writer) {
 	line("Fingerprint", fingerprint)
 	line("Seen", age(r.now, r.machine.CreationTimestamp)+" ago for the first time")
 	_ = table.Flush()
-
-	r.printLinks(out, hardware.Links)
-	r.printDisks(out, hardware.Disks)
-	for _, warning := range r.warnings() {
-		fmt.Fprintf(out, "\nWarning: %s\n", warning)
-	}
 }
 
 func (r review) approval() string {
@@ -59,6 +76,8 @@ func (r review) approval() string {
 	switch given := r.machine.Status.Approval; {
 	case spec.Rejected != nil:
 		return "rejected: " + clean(spec.Rejected.Reason)
+	case !approved(r.machine) && configured(r.machine):
+		return "none: the machine was configured before, and nothing more is sent to it"
 	case !approved(r.machine):
 		return "none: the machine waits, untouched"
 	case given == nil:
@@ -113,6 +132,45 @@ func (r review) printDisks(out io.Writer, disks []v1alpha1.MachineDisk) {
 		fmt.Fprintf(table, "  %s %s\t%s\t%s\t%s\t%s\n", mark, orNone(disk.Path), size(disk.SizeBytes), diskType(disk), orNone(disk.Model), orNone(disk.Serial))
 	}
 	_ = table.Flush()
+	if disk := installdisk.Only(r.wanted.Spec.Install, disks); disk != nil {
+		fmt.Fprintf(out, "\nInstall disk: %s\n", describeDisk(disk))
+	}
+}
+
+// printCluster shows what the TalosCluster decides of the machine's configuration: no approval of the machine covers it.
+func (r review) printCluster(out io.Writer) {
+	if r.cluster == nil || r.clusterErr != nil {
+		return
+	}
+	spec := &r.cluster.Spec
+	fmt.Fprintf(out, "\nTalosCluster %s decides the rest of the configuration:\n", clean(r.cluster.Name))
+	table := printers.GetNewTabWriter(out)
+	line := func(name, value string) { fmt.Fprintf(table, "  %s:\t%s\n", name, value) }
+	line("Endpoint", orNone(spec.ControlPlaneEndpoint))
+	line("Kubernetes", orNone(spec.KubernetesVersion))
+	line("Talos", orNone(spec.TalosVersion))
+	image := "the one of the Talos version"
+	if spec.InstallImage != "" {
+		image = clean(spec.InstallImage)
+	}
+	line("Install image", image)
+	line("Patches", fmt.Sprint(len(spec.ConfigPatches)))
+	if at := changedAt(r.cluster); at != nil {
+		line("Changed", age(r.now, *at)+" ago for the last time")
+	}
+	_ = table.Flush()
+}
+
+// changedAt is when somebody last wrote anything but the status of a cluster; nil if the server does not tell.
+func changedAt(cluster *v1alpha1.TalosCluster) *metav1.Time {
+	var last *metav1.Time
+	for i := range cluster.ManagedFields {
+		entry := &cluster.ManagedFields[i]
+		if entry.Subresource == "" && entry.Time != nil && (last == nil || last.Before(entry.Time)) {
+			last = entry.Time
+		}
+	}
+	return last
 }
 
 // warnings are what an approver has to settle before he can know which machine this is.
@@ -121,6 +179,12 @@ func (r review) warnings() []string {
 	if observed := r.machine.Status.ObservedEndpoint; observed != "" && observed != r.machine.Spec.Endpoint {
 		out = append(out, fmt.Sprintf("the machine last answered at %s; configuration goes to spec.endpoint, %s, alone, and only if this machine answers there.",
 			clean(observed), orNone(r.machine.Spec.Endpoint)))
+	}
+	if found := condition(r.machine, conditionBackInMaintenance); found != nil {
+		out = append(out, "the machine is back in maintenance mode: "+clean(found.Message))
+	}
+	if found := condition(r.machine, conditionSharesHardware); found != nil {
+		out = append(out, "hardware is shared: "+clean(found.Message))
 	}
 	switch {
 	case apierrors.IsNotFound(r.clusterErr):
@@ -131,7 +195,14 @@ func (r review) warnings() []string {
 	case r.cluster.Spec.Paused:
 		out = append(out, fmt.Sprintf("TalosCluster %s is paused: the machine is not configured until spec.paused is cleared.", r.cluster.Name))
 	}
-	if r.cluster == nil || r.cluster.Status.Discovery == nil {
+	if r.cluster == nil {
+		return out
+	}
+	given := r.machine.Status.Approval
+	if at := changedAt(r.cluster); approved(r.machine) && given != nil && at != nil && given.Time.Before(at) {
+		out = append(out, fmt.Sprintf("TalosCluster %s was changed %s ago, after the machine was approved.", clean(r.cluster.Name), age(r.now, *at)))
+	}
+	if r.cluster.Status.Discovery == nil {
 		return out
 	}
 	for _, collision := range r.cluster.Status.Discovery.Collisions {

@@ -29,16 +29,13 @@ func columns(always []string, wide ...string) []metav1.TableColumnDefinition {
 // machineTable is the table of machines that wait: a UUID tells nobody which machine it is, its serial and address do.
 func machineTable(machines []v1alpha1.TalosMachine, now time.Time, wide bool) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: columns(
-		[]string{"Namespace", "UUID", "Cluster", "Address", "Serial", "Hardware", "Disks", "Age"}, "MACs", "Fingerprint")}
+		[]string{"Namespace", "UUID", "Cluster", "Address", "Serial", "Hardware", "Disks", "Age", "Waits for"}, "MACs", "Fingerprint")}
 	for i := range machines {
 		machine := &machines[i]
-		hardware := machine.Status.Hardware
-		if hardware == nil {
-			hardware = &v1alpha1.MachineHardware{}
-		}
+		hardware := hardwareOf(machine)
 		table.Rows = append(table.Rows, row(
 			machine.Namespace, machine.Name, machine.Spec.ClusterRef.Name, address(machine), machine.Spec.Identity.Serial,
-			product(hardware), disks(hardware.Disks, wide), age(now, machine.CreationTimestamp),
+			product(hardware), disks(hardware.Disks, wide), age(now, machine.CreationTimestamp), explainWaiting(machine),
 			strings.Join(machine.Spec.Identity.MACAddresses, ","), hardware.Fingerprint))
 	}
 	return table
@@ -95,22 +92,37 @@ func findings(clusters []v1alpha1.TalosCluster) []found {
 		for _, weak := range cluster.Status.Discovery.Weak {
 			out = append(out, found{
 				namespace: cluster.Namespace, cluster: cluster.Name, address: weak.Address, serial: weak.Identity.Serial,
-				problem: "missing: " + strings.Join(weak.Missing, ", "), registered: "not registered", hint: weak.Hint, seenAt: seen(weak.SeenAt),
+				problem: "missing: " + strings.Join(weak.Missing, ", "), registered: notRegistered, hint: weak.Hint, seenAt: seen(weak.SeenAt),
 			})
 		}
 		for _, collision := range cluster.Status.Discovery.Collisions {
-			one := found{
+			problem, registered := describeCollision(collision)
+			out = append(out, found{
 				namespace: cluster.Namespace, cluster: cluster.Name, address: collision.Address, serial: collision.Identity.Serial,
-				problem: "has the UUID of another machine", registered: "not registered", hint: collision.Message, seenAt: seen(collision.SeenAt),
-			}
-			// A UUID of its own, and a serial or MAC that another machine holds too: that one is registered.
-			if collision.Identity.UUID != "" && collision.Identity.UUID != collision.MachineName {
-				one.problem, one.registered = "shares its serial or a MAC with another machine", collision.Identity.UUID
-			}
-			out = append(out, one)
+				problem: problem, registered: registered, hint: collision.Message, seenAt: seen(collision.SeenAt),
+			})
 		}
 	}
 	return out
+}
+
+const notRegistered = "not registered"
+
+// describeCollision says what is wrong with an identity, and as what the machine is registered.
+func describeCollision(collision v1alpha1.IdentityCollision) (problem, registered string) {
+	reason := collision.Reason
+	// A server that tells no reason: a UUID of its own says which it is.
+	if reason == "" && collision.Identity.UUID != "" && collision.Identity.UUID != collision.MachineName {
+		reason = v1alpha1.FindingSharesHardware
+	}
+	switch reason {
+	case v1alpha1.FindingSharesHardware:
+		return "shares its serial or a MAC with another machine", collision.Identity.UUID
+	case v1alpha1.FindingIdentityClaimed:
+		return "has the UUID of a machine in another namespace", notRegistered
+	default:
+		return "has the UUID of another machine", notRegistered
+	}
 }
 
 func seen(at *metav1.Time) metav1.Time {

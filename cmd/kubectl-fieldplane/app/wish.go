@@ -23,10 +23,12 @@ type wish struct {
 
 	fingerprint      string
 	acceptUnverified bool
+	acceptShared     bool
 }
 
 // on returns the machine as it would be after the approval. What the flags do not speak of stays as it is stored, with
-// one exception: that a control plane goes unverified is for the approver to accept, not for whoever wrote the manifest (T-18).
+// one exception: that a control plane goes unverified, or that hardware is shared, is for the approver to accept, not for
+// whoever wrote the manifest (T-18).
 func (w wish) on(stored *v1alpha1.TalosMachine) *v1alpha1.TalosMachine {
 	machine := stored.DeepCopy()
 	spec := &machine.Spec
@@ -69,6 +71,12 @@ func (w wish) on(stored *v1alpha1.TalosMachine) *v1alpha1.TalosMachine {
 		spec.AcceptedFingerprint, spec.AcceptUnverifiedFingerprint = "", true
 	case !approved(stored):
 		spec.AcceptUnverifiedFingerprint = false
+	}
+	switch {
+	case w.acceptShared:
+		spec.AcceptSharedHardware = true
+	case !approved(stored):
+		spec.AcceptSharedHardware = false
 	}
 	return machine
 }

@@ -8,6 +8,10 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
+// classSilent is an address that took a connection and then let all of the time pass; to everybody else it is
+// unreachable (T-09).
+const classSilent maintenance.Class = "Silent"
+
 // addressBook remembers what addresses answered, so that a sweep need not find it out again. It holds only those that
 // answered at all.
 type addressBook struct {
@@ -20,17 +24,18 @@ type addressEntry struct {
 	answered bool
 	// absent counts the sweeps in a row in which a machine had no system information.
 	absent int
-	// configured counts the asks in a row at which a configured node answered, skipUntil is when to ask it again.
-	configured int
-	skipUntil  time.Time
+	// idle counts the asks in a row that were of no use: a configured node answered, or nothing came although a
+	// connection was taken. skipUntil is when to ask again.
+	idle      int
+	skipUntil time.Time
 }
 
 func newAddressBook() *addressBook {
 	return &addressBook{entries: make(map[netip.Addr]*addressEntry)}
 }
 
-// maxSkip bounds how long an address is not asked because a configured node answered there: that long a machine that
-// was wiped may stay unseen.
+// maxSkip bounds how long an address is not asked because asking was of no use: that long a machine that was wiped may
+// stay unseen.
 const maxSkip = 5 * time.Minute
 
 // answeredBefore tells whether an address deserves the whole time without a pre-dial (T-08).
@@ -43,7 +48,8 @@ func (b *addressBook) answeredBefore(addr netip.Addr) bool {
 	return entry != nil && entry.answered
 }
 
-// skip tells that an address is left out of a periodic sweep: each ask leaves a line in the log of a configured node.
+// skip tells that an address is left out of a periodic sweep: each ask leaves a line in the log of a configured node,
+// and costs the sweep two seconds where a connection is taken in silence.
 func (b *addressBook) skip(addr netip.Addr, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -77,19 +83,25 @@ func (b *addressBook) note(addr netip.Addr, class maintenance.Class, now time.Ti
 	case maintenance.ClassIdentityAbsent:
 		entry.answered = true
 		entry.absent++
-		entry.configured = 0
+		entry.idle = 0
 	case maintenance.ClassNotInMaintenance:
 		entry.answered = true
 		entry.absent = 0
-		entry.configured++
-		// The first time changes nothing: a sweep comes every Interval.
-		entry.skipUntil = now.Add(min(time.Duration(entry.configured-1)*Interval+Interval/2, maxSkip))
+		entry.backOff(now)
+	case classSilent:
+		entry.backOff(now)
 	case maintenance.ClassNotTalos:
-		entry.absent, entry.configured = 0, 0
+		entry.absent, entry.idle = 0, 0
 	default: // an identity was read
 		entry.answered = true
-		entry.absent, entry.configured = 0, 0
+		entry.absent, entry.idle = 0, 0
 	}
 
 	return entry.absent
+}
+
+func (e *addressEntry) backOff(now time.Time) {
+	e.idle++
+	// The first time changes nothing: a sweep comes every Interval.
+	e.skipUntil = now.Add(min(time.Duration(e.idle-1)*Interval+Interval/2, maxSkip))
 }

@@ -48,7 +48,19 @@ func (s *sweep) classify(ctx context.Context, a answer) error {
 	}
 
 	if machine == nil {
-		var err error
+		elsewhere, err := s.heldElsewhere(ctx, id.UUID)
+
+		switch {
+		case err != nil:
+			return err
+		case elsewhere:
+			s.report(claimedFinding(a, id))
+
+			return nil
+		case s.creations.mayComeTrue(id.UUID, s.cluster.Namespace, s.clock.Now()):
+			return nil // who has it is known at a later sweep
+		}
+
 		if machine, err = s.register(ctx, a.addr, id); err != nil {
 			return err
 		}
@@ -61,10 +73,6 @@ func (s *sweep) classify(ctx context.Context, a answer) error {
 		s.report(collisionFinding(a, id, machine))
 
 		return nil
-	}
-
-	for _, other := range s.sharedWith(machine.Name, id) {
-		s.report(conflictFinding(a, id, other))
 	}
 
 	return s.observe(ctx, machine, a)
@@ -105,6 +113,10 @@ func (s *sweep) register(ctx context.Context, addr netip.Addr, id identity.Ident
 		s.mu.Lock()
 		s.creating[id.UUID] = addr
 		s.mu.Unlock()
+
+		if worthAnotherAttempt(err) {
+			s.creations.lost(id.UUID, s.cluster.Namespace, s.clock.Now())
+		}
 
 		return nil, fmt.Errorf("machine %s at %s: %w", id.UUID, addr, err)
 	}
@@ -198,6 +210,7 @@ func (s *sweep) observed(machine *v1alpha1.TalosMachine, a answer) *v1alpha1.Tal
 
 	status.ObservedEndpoint = a.addr.String()
 	status.Hardware = hardware.Describe(a.read)
+	s.setSharing(out, s.sharing(machine))
 
 	if status.Phase == "" && !ptr.Deref(machine.Spec.Approved, false) {
 		status.Phase = v1alpha1.MachinePending
@@ -205,13 +218,13 @@ func (s *sweep) observed(machine *v1alpha1.TalosMachine, a answer) *v1alpha1.Tal
 
 	if applied := status.Configuration; applied == nil || applied.AppliedAt == nil {
 		status.TalosVersion = a.read.TalosVersion
-	} else if now := s.clock.Now(); now.Sub(applied.AppliedAt.Time) > leaving {
+	} else if a.at.Sub(applied.AppliedAt.Time) > leaving {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type:               ConditionBackInMaintenance,
 			Status:             metav1.ConditionTrue,
 			Reason:             "AnswersInMaintenance",
 			Message:            "the machine was configured and answers in maintenance mode again: it was wiped or reinstalled; it is not configured again by itself",
-			LastTransitionTime: metav1.NewTime(now),
+			LastTransitionTime: metav1.NewTime(s.clock.Now()),
 			ObservedGeneration: machine.Generation,
 		})
 	}
@@ -229,8 +242,13 @@ func (s *sweep) wrote(machine *v1alpha1.TalosMachine) {
 func (s *sweep) wroteLocked(machine *v1alpha1.TalosMachine) {
 	delete(s.unsure, machine.Name)
 
+	if s.written[machine.Name] == nil {
+		for _, key := range parts(machine) {
+			s.byPart[key] = append(s.byPart[key], machine.Name)
+		}
+	}
+
 	s.written[machine.Name] = machine
-	s.owners.add(machine.Name, machine.Spec.Identity)
 }
 
 func (s *sweep) sawAt(name string, addr netip.Addr) {
@@ -264,11 +282,4 @@ func (s *sweep) lookUpLocked(uuid string) *v1alpha1.TalosMachine {
 	}
 
 	return machine
-}
-
-func (s *sweep) sharedWith(name string, id identity.Identity) []shared {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.owners.of(name, id)
 }

@@ -49,233 +49,223 @@ type Config struct {
 	Machines informers.TalosMachineInformer
 	// Recorder writes Events into the host cluster.
 	Recorder record.EventRecorder
-	Clock    clock.Clock
+	Clock    clock.WithTicker
 	// Dial opens sessions with machines in maintenance mode.
 	Dial    maintenance.Factory
 	Predial Predial
 }
 
-// Controller sweeps the declared ranges, one cluster at a time (T-10).
+// Controller sweeps the declared ranges, one cluster at a time (T-10), and keeps the condition SharesHardware of every
+// machine right, however it was registered.
 type Controller struct {
-	client   versioned.Interface
-	informer cache.SharedIndexInformer
-	synced   []cache.InformerSynced
-	clusters listers.TalosClusterLister
-	machines listers.TalosMachineLister
-	recorder record.EventRecorder
-	clock    clock.Clock
-	dial     maintenance.Factory
-	predial  Predial
+	client          versioned.Interface
+	clusterInformer cache.SharedIndexInformer
+	machineInformer cache.SharedIndexInformer
+	clusters        listers.TalosClusterLister
+	machines        listers.TalosMachineLister
+	recorder        record.EventRecorder
+	clock           clock.WithTicker
+	dial            maintenance.Factory
+	predial         Predial
+	// noIndex is why machines cannot be looked up by what they are.
+	noIndex error
 
 	schedule  *schedule
 	addresses *addressBook
 	findings  *findings
-
-	mu      sync.Mutex
-	running runningSweep
-}
-
-// runningSweep is the one sweep that runs, so that a change of its cluster can end it.
-type runningSweep struct {
-	key    types.NamespacedName
-	cancel context.CancelFunc
+	creations *creations
 }
 
 // New returns a controller that does nothing before Run.
 func New(cfg Config) *Controller {
 	return &Controller{
-		client:    cfg.Client,
-		informer:  cfg.Clusters.Informer(),
-		synced:    []cache.InformerSynced{cfg.Clusters.Informer().HasSynced, cfg.Machines.Informer().HasSynced},
-		clusters:  cfg.Clusters.Lister(),
-		machines:  cfg.Machines.Lister(),
-		recorder:  cfg.Recorder,
-		clock:     cfg.Clock,
-		dial:      cfg.Dial,
-		predial:   cfg.Predial,
-		schedule:  newSchedule(cfg.Clock),
-		addresses: newAddressBook(),
-		findings:  newFindings(),
+		client:          cfg.Client,
+		clusterInformer: cfg.Clusters.Informer(),
+		machineInformer: cfg.Machines.Informer(),
+		clusters:        cfg.Clusters.Lister(),
+		machines:        cfg.Machines.Lister(),
+		recorder:        cfg.Recorder,
+		clock:           cfg.Clock,
+		dial:            cfg.Dial,
+		predial:         cfg.Predial,
+		noIndex:         addIndexes(cfg.Machines.Informer()),
+		schedule:        newSchedule(cfg.Clock),
+		addresses:       newAddressBook(),
+		findings:        newFindings(),
+		creations:       newCreations(),
 	}
 }
 
 // Run sweeps until the context is over, and returns when nothing of it runs any more. It may be called again, never
 // twice at a time (T-10).
 func (c *Controller) Run(ctx context.Context) error {
-	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.added,
-		UpdateFunc: c.updated,
+	if c.noIndex != nil {
+		return fmt.Errorf("discovery: indexing TalosMachines: %w", c.noIndex)
+	}
+
+	c.schedule.reset()
+
+	upkeep := newUpkeep(c)
+	defer upkeep.queue.ShutDown()
+
+	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initially bool) { c.added(obj, initially, upkeep) },
+		UpdateFunc: func(before, after any) {
+			was, okWas := before.(*v1alpha1.TalosCluster)
+			is, okIs := after.(*v1alpha1.TalosCluster)
+
+			if okWas && okIs {
+				c.updated(was, is, upkeep)
+			}
+		},
 		DeleteFunc: c.deleted,
 	})
 	if err != nil {
 		return fmt.Errorf("discovery: watching TalosClusters: %w", err)
 	}
 
-	defer c.informer.RemoveEventHandler(registration) //nolint:errcheck // it fails only for a stranger's registration
+	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // it fails only for a stranger's registration
 
-	if !cache.WaitForCacheSync(ctx.Done(), append(c.synced, registration.HasSynced)...) {
+	machines, err := c.machineInformer.AddEventHandler(upkeep.handler())
+	if err != nil {
+		return fmt.Errorf("discovery: watching TalosMachines: %w", err)
+	}
+
+	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // as above
+
+	if !cache.WaitForCacheSync(ctx.Done(), c.machineInformer.HasSynced, clusters.HasSynced, machines.HasSynced) {
 		return nil // stopped before it began
 	}
 
+	var running sync.WaitGroup
+	defer running.Wait()
+
+	running.Go(func() { upkeep.run(ctx) })
+
 	for {
-		key, asked, ok := c.schedule.next(ctx)
-		if !ok {
+		within, t := c.schedule.next(ctx)
+		if t == nil {
+			upkeep.queue.ShutDown()
+
 			return nil
 		}
 
-		if c.sweep(ctx, key, asked) {
-			c.schedule.after(key, Interval)
+		rest, again := c.sweep(within, t)
+		c.schedule.done(t, rest)
+
+		if again {
+			c.schedule.after(t.key, Interval)
 		}
 	}
 }
 
-func (c *Controller) added(obj any) {
-	if key, ok := keyOf(obj); ok {
-		c.schedule.now(key)
-	}
-}
-
-func (c *Controller) updated(before, after any) {
-	was, okWas := before.(*v1alpha1.TalosCluster)
-	is, okIs := after.(*v1alpha1.TalosCluster)
-
-	if !okWas || !okIs {
+func (c *Controller) added(obj any, initially bool, upkeep *upkeep) {
+	cluster, ok := obj.(*v1alpha1.TalosCluster)
+	if !ok {
 		return
 	}
 
-	key := types.NamespacedName{Namespace: is.Namespace, Name: is.Name}
-
-	switch {
-	case was.UID != is.UID,
-		was.Spec.Paused != is.Spec.Paused,
-		was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero(),
-		!equality.Semantic.DeepEqual(was.Spec.Discovery, is.Spec.Discovery):
-		// The running sweep asks addresses that are perhaps no longer declared.
-		c.interrupt(key)
-		c.schedule.now(key)
-	case requested(was) != requested(is):
-		c.schedule.now(key)
-	case was.Generation != is.Generation && !sweeps(is):
-		// Nothing is asked; the condition that says so is to speak of this generation, or nobody can wait for it.
-		c.schedule.now(key)
+	switch key := nameOf(cluster); {
+	case !sweeps(cluster):
+		upkeep.cluster(key)
+	case !initially:
+		c.schedule.changed(key)
+	case unanswered(cluster):
+		c.schedule.asked(key)
+	default:
+		c.schedule.known(key)
 	}
 }
 
-func sweeps(cluster *v1alpha1.TalosCluster) bool {
-	_, ready := readiness(cluster)
-	return ready.Status == metav1.ConditionTrue
+func (c *Controller) updated(was, is *v1alpha1.TalosCluster, upkeep *upkeep) {
+	key := nameOf(is)
+
+	if !sweeps(is) {
+		c.schedule.drop(key)
+
+		// The condition that says so is to speak of this generation, or nobody can wait for it.
+		if sweeps(was) || was.Generation != is.Generation || was.UID != is.UID {
+			upkeep.cluster(key)
+		}
+
+		return
+	}
+
+	switch {
+	case !sweeps(was), was.UID != is.UID, !equality.Semantic.DeepEqual(was.Spec.Discovery, is.Spec.Discovery):
+		c.schedule.changed(key)
+	case requestedAt(is).After(requestedAt(was)):
+		c.schedule.asked(key)
+	}
 }
 
 func (c *Controller) deleted(obj any) {
-	if key, ok := keyOf(obj); ok {
-		c.interrupt(key)
-		c.schedule.drop(key)
-	}
-
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
 	}
 
 	if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
+		c.schedule.forget(nameOf(cluster))
 		c.findings.drop(cluster.UID)
 	}
 }
 
-func keyOf(obj any) (types.NamespacedName, bool) {
-	key, err := cache.DeletionHandlingObjectToName(obj)
-
-	return types.NamespacedName{Namespace: key.Namespace, Name: key.Name}, err == nil
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-func requested(cluster *v1alpha1.TalosCluster) int64 {
-	if cluster.Status.Discovery == nil || cluster.Status.Discovery.RequestedAt == nil {
-		return 0
-	}
-
-	return cluster.Status.Discovery.RequestedAt.Unix()
-}
-
-// interrupt ends the running sweep if it is that cluster's.
-func (c *Controller) interrupt(key types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if c.running.cancel != nil && c.running.key == key {
-		c.running.cancel()
-	}
-}
-
-func (c *Controller) begin(ctx context.Context, key types.NamespacedName) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-
-	c.mu.Lock()
-	c.running = runningSweep{key: key, cancel: cancel}
-	c.mu.Unlock()
-
-	return ctx, func() {
-		c.mu.Lock()
-		c.running = runningSweep{}
-		c.mu.Unlock()
-
-		cancel()
-	}
-}
-
-// sweep asks every candidate of a cluster once, and tells whether the cluster wants another sweep later. A cluster
-// that is paused, or declares nothing, wants one when it changes (T-01).
-func (c *Controller) sweep(ctx context.Context, key types.NamespacedName, asked bool) (again bool) {
-	// Before the cluster is read: a change that comes after it is read then finds a sweep to interrupt.
-	ctx, end := c.begin(ctx, key)
-	defer end()
-
-	logger := klog.FromContext(ctx).WithValues("cluster", key)
+// sweep uses a turn: it asks every candidate of a cluster once. It tells what is left of it when it was suspended, and
+// whether the cluster wants another sweep later. A cluster that is paused, or declares nothing, wants one when it changes
+// (T-01).
+func (c *Controller) sweep(ctx context.Context, t *turn) (rest *sweep, again bool) {
+	logger := klog.FromContext(ctx).WithValues("cluster", t.key)
 	ctx = klog.NewContext(ctx, logger)
 
-	cluster, err := c.clusters.TalosClusters(key.Namespace).Get(key.Name)
-	if err != nil || !cluster.DeletionTimestamp.IsZero() {
-		return false // gone, or going
-	}
+	s := t.rest
 
-	candidates, ready := readiness(cluster)
-	if ready.Status != metav1.ConditionTrue {
-		if err := c.writeStatus(ctx, cluster, func(status *v1alpha1.TalosClusterStatus) {
-			c.setCondition(status, cluster, ready)
-		}); err != nil && ctx.Err() == nil {
-			logger.Error(err, "Status of discovery not written")
+	if s == nil {
+		cluster, err := c.clusters.TalosClusters(t.key.Namespace).Get(t.key.Name)
+		if err != nil {
+			return nil, false // gone
 		}
 
-		return false
+		if !sweeps(cluster) {
+			return nil, false // its status says so already
+		}
+
+		candidates, _ := readiness(cluster)
+		s = c.newSweep(cluster, candidates, t.urgent)
+		c.findings.remember(cluster, c.clock.Now())
 	}
 
-	started := c.clock.Now()
-	c.findings.remember(cluster, started)
+	telling := c.tellProgress(ctx, s)
+	done := s.run(ctx, t.suspend)
 
-	var announcing sync.WaitGroup
-
-	if asked {
-		// Beside the sweep, not before it: a slow API server delays no machine.
-		announcing.Go(func() { c.announce(ctx, cluster, started, len(candidates)) })
-	}
-
-	result := c.DiscoverAll(ctx, cluster, candidates, asked)
-
-	announcing.Wait()
+	telling()
 
 	if ctx.Err() != nil {
-		return false // stopped, or interrupted by a change that has asked for the next one
+		return nil, false // stopped, or ended by a change that has asked for the next one
 	}
 
-	c.findings.forget(cluster, c.clock.Now())
+	if !done {
+		logger.V(2).Info("Sweep suspended for another cluster's", "asked", s.asked.Load(), "candidates", s.candidates)
+
+		return s, false
+	}
+
+	result := s.result()
+
+	c.findings.forget(s.cluster, c.clock.Now())
 
 	if result.Failure != nil {
 		logger.Error(result.Failure, "Machines were found but not registered")
 	}
 
-	if err := c.conclude(ctx, cluster, started, len(candidates), result); err != nil && ctx.Err() == nil {
+	if err := c.conclude(ctx, s, result); err != nil && ctx.Err() == nil {
 		logger.Error(err, "Status of discovery not written")
 	}
 
-	logger.V(2).Info("Sweep ended", "candidates", len(candidates), "answered", result.Answered, "registered", result.Registered)
+	logger.V(2).Info("Sweep ended", "candidates", s.candidates, "answered", result.Answered, "registered", result.Registered)
 
-	return true
+	return nil, true
 }

@@ -395,7 +395,7 @@ func TestAMachineThatSharesHardwareWithAnotherIsRegisteredAndTold(t *testing.T) 
 
 				var about []string
 
-				for _, line := range w.events.of(ReasonIdentityConflict) {
+				for _, line := range w.events.of(ReasonSharesHardware) {
 					if strings.Contains(line, "192.0.2.8") {
 						about = append(about, line)
 					}

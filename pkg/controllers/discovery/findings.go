@@ -23,9 +23,12 @@ const (
 	// ReasonWeakIdentity: a machine lacks a part of its identity; nothing was created (T-04).
 	ReasonWeakIdentity = "WeakIdentity"
 	// ReasonIdentityCollision: a machine answers with the UUID of another; nothing was created or changed (T-07).
-	ReasonIdentityCollision = "IdentityCollision"
-	// ReasonIdentityConflict: a machine with a UUID of its own shares its serial or a MAC with another (T-09).
-	ReasonIdentityConflict = "IdentityConflict"
+	ReasonIdentityCollision = string(v1alpha1.FindingIdentityCollision)
+	// ReasonIdentityClaimed: a machine answers with the UUID of one in another namespace; nothing was created.
+	ReasonIdentityClaimed = string(v1alpha1.FindingIdentityClaimed)
+	// ReasonSharesHardware: a machine with a UUID of its own has the serial number or a MAC address of one that was
+	// registered before.
+	ReasonSharesHardware = string(v1alpha1.FindingSharesHardware)
 )
 
 const (
@@ -51,7 +54,7 @@ type finding struct {
 	addr    netip.Addr
 	reason  string
 	message string
-	// Exactly one of the two is set.
+	// At most one of the two is set: the line in the status.
 	weak      *v1alpha1.WeakCandidate
 	collision *v1alpha1.IdentityCollision
 }
@@ -72,14 +75,14 @@ func weakFinding(a answer, id identity.Identity) finding {
 		missing = append(missing, string(part))
 	}
 
-	hint := hintFor(a.read.Manufacturer, a.read.Product)
+	hint := identity.Hint(a.read.Manufacturer, a.read.Product, id.Missing())
 
 	return finding{
 		key:    keyFor(a.addr.String(), read, ""),
 		addr:   a.addr,
 		reason: ReasonWeakIdentity,
-		message: fmt.Sprintf("%s: no usable %s, so nothing was registered; read %s, manufacturer %q. %s",
-			a.addr, strings.Join(missing, ", "), describe(read), a.read.Manufacturer, hint),
+		message: fmt.Sprintf("%s: no usable %s, so nothing was registered; read %s, manufacturer %q, product %q. %s",
+			a.addr, strings.Join(missing, ", "), describe(read), a.read.Manufacturer, a.read.Product, hint),
 		weak: &v1alpha1.WeakCandidate{
 			Address:      a.addr.String(),
 			Identity:     read,
@@ -91,18 +94,20 @@ func weakFinding(a answer, id identity.Identity) finding {
 }
 
 func collisionFinding(a answer, id identity.Identity, holder *v1alpha1.TalosMachine) finding {
-	message := fmt.Sprintf("%s answers with the UUID of machine %s, which stays as it is; nothing was registered. %s. Read %s; the machine has %s",
+	message := fmt.Sprintf("%s answers with the UUID of machine %s, which stays as it is; nothing was registered: %s. Read %s; the machine has %s",
 		a.addr, holder.Name, identity.Compare(hardware.FromStored(holder.Spec.Identity), id).Explain(),
 		describe(hardware.Stored(id)), describe(holder.Spec.Identity))
 
 	return collided(a, id, ReasonIdentityCollision, holder.Name, message)
 }
 
-func conflictFinding(a answer, id identity.Identity, other shared) finding {
-	message := fmt.Sprintf("%s, machine %s, %s of machine %s: most likely one machine whose UUID changed, or a part that moved. Compare both before approving either",
-		a.addr, id.UUID, other.what, other.name)
+// claimedFinding says nothing about the other namespace, nor about what it has (P-12).
+func claimedFinding(a answer, id identity.Identity) finding {
+	message := fmt.Sprintf("%s answers with a UUID that a machine of another namespace has; nothing was registered here. "+
+		"One of the two namespaces declares an address that is not its own, or two machines have one UUID. Read %s",
+		a.addr, describe(hardware.Stored(id)))
 
-	return collided(a, id, ReasonIdentityConflict, other.name, message)
+	return collided(a, id, ReasonIdentityClaimed, id.UUID, message)
 }
 
 func collided(a answer, id identity.Identity, reason, holder, message string) finding {
@@ -118,8 +123,42 @@ func collided(a answer, id identity.Identity, reason, holder, message string) fi
 			Identity:    read,
 			MachineName: holder,
 			Message:     bounded(message),
+			Reason:      v1alpha1.IdentityFinding(reason),
 		},
 	}
+}
+
+// sharingFinding is one finding wherever the machine answers, if it does: the condition is the machine's.
+func sharingFinding(machine *v1alpha1.TalosMachine, with []hardware.Sharing) finding {
+	return finding{
+		key:     sharingKey(machine.Name, with[0].Machine),
+		reason:  ReasonSharesHardware,
+		message: fmt.Sprintf("machine %s shares hardware: %s", machine.Name, explainSharing(with)),
+	}
+}
+
+func sharingFindingAt(addr netip.Addr, machine *v1alpha1.TalosMachine, with []hardware.Sharing) finding {
+	f := sharingFinding(machine, with)
+	f.addr = addr
+	f.message = addr.String() + ", " + f.message
+	f.collision = &v1alpha1.IdentityCollision{
+		Address:     addr.String(),
+		Identity:    machine.Spec.Identity,
+		MachineName: with[0].Machine,
+		Message:     bounded(f.message),
+		Reason:      v1alpha1.FindingSharesHardware,
+	}
+
+	return f
+}
+
+func sharingKey(machine, holder string) findingKey {
+	return findingKey{read: machine, holder: holder}
+}
+
+func explainSharing(with []hardware.Sharing) string {
+	return hardware.ExplainSharing(with) +
+		", registered before: most likely one machine whose UUID changed, or a part that moved. Compare them before approving either"
 }
 
 func describe(id v1alpha1.MachineIdentity) string {
@@ -151,18 +190,20 @@ func bounded(message string) string {
 // report tells a finding to the operator: an Event now, unless it was told within the last hour, and a line in the
 // status when the sweep ends (T-09).
 func (s *sweep) report(f finding) {
-	now := s.clock.Now()
-
 	s.mu.Lock()
 	_, dup := s.found[f.key]
 	s.found[f.key] = f
 	s.mu.Unlock()
 
-	if dup || !s.findings.due(s.cluster, f.key, now) {
-		return
+	if !dup {
+		s.tell(s.cluster, f)
 	}
+}
 
-	s.recorder.Event(reference(s.cluster), corev1.EventTypeWarning, f.reason, bounded(f.message))
+func (c *Controller) tell(cluster *v1alpha1.TalosCluster, f finding) {
+	if c.findings.due(cluster, f.key, c.clock.Now()) {
+		c.recorder.Event(reference(cluster), corev1.EventTypeWarning, f.reason, bounded(f.message))
+	}
 }
 
 // reference names the cluster whatever scheme the recorder has.
@@ -220,7 +261,11 @@ func (f *findings) remember(cluster *v1alpha1.TalosCluster, now time.Time) {
 	}
 
 	for _, c := range discovery.Collisions {
-		take(keyFor(c.Address, c.Identity, c.MachineName), c.SeenAt)
+		if c.Reason == v1alpha1.FindingSharesHardware {
+			take(sharingKey(c.Identity.UUID, c.MachineName), c.SeenAt)
+		} else {
+			take(keyFor(c.Address, c.Identity, c.MachineName), c.SeenAt)
+		}
 	}
 }
 
@@ -286,7 +331,10 @@ func (f *findings) lists(cluster *v1alpha1.TalosCluster, found map[findingKey]fi
 
 	all := make([]dated, 0, len(found))
 	for key, one := range found {
-		all = append(all, dated{finding: one, since: f.clusters[cluster.UID][key].since})
+		// Of a cluster that was deleted amidst the sweep nothing is known any more, and nobody will read the lists.
+		if standing := f.clusters[cluster.UID][key]; standing != nil {
+			all = append(all, dated{finding: one, since: standing.since})
+		}
 	}
 
 	slices.SortFunc(all, func(a, b dated) int {

@@ -9,65 +9,145 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// schedule knows when each cluster's next sweep is due, and hands out one at a time (T-10).
+// schedule knows whose turn it is: one cluster's at a time (T-10).
+//
+// A sweep is periodic, or urgent: the ranges changed or somebody asked for it. An urgent one begins at once. It ends what
+// is left of its cluster's old sweep, and suspends another cluster's periodic one, which goes on afterwards and then
+// cannot be suspended again. A cluster that had a turn since a periodic sweep became due does not overtake that sweep a
+// second time. So nobody starves, however often one cluster is asked for.
 type schedule struct {
 	clock clock.Clock
 	// wake has room for one: it tells a waiting next to look again.
 	wake chan struct{}
 
-	mu  sync.Mutex
-	due map[types.NamespacedName]time.Time
+	mu sync.Mutex
+	// due has at most one turn for each cluster, beside the one that it may have just now.
+	due     map[types.NamespacedName]turn
+	running *turn
+	// served is when each cluster's last turn began.
+	served map[types.NamespacedName]time.Time
+}
+
+// turn is a cluster's leave to sweep.
+type turn struct {
+	key types.NamespacedName
+	// at is when it becomes due, or did.
+	at     time.Time
+	urgent bool
+	// rest is a sweep that was suspended, to go on with.
+	rest *sweep
+
+	// stop ends a running sweep for good; suspend is closed when it is to begin nothing more for now.
+	stop      context.CancelFunc
+	suspend   chan struct{}
+	suspended bool
 }
 
 func newSchedule(clk clock.Clock) *schedule {
-	return &schedule{clock: clk, wake: make(chan struct{}, 1), due: make(map[types.NamespacedName]time.Time)}
+	return &schedule{
+		clock:  clk,
+		wake:   make(chan struct{}, 1),
+		due:    make(map[types.NamespacedName]turn),
+		served: make(map[types.NamespacedName]time.Time),
+	}
 }
 
-// now makes a sweep due at once, before every periodic one.
-func (s *schedule) now(key types.NamespacedName) {
+// changed makes a sweep due at once: the running one asks addresses that are perhaps no longer declared.
+func (s *schedule) changed(key types.NamespacedName) { s.hurry(key, true) }
+
+// asked makes a sweep due at once. A running sweep that is urgent itself ends first: who asks again and again would never
+// see one end.
+func (s *schedule) asked(key types.NamespacedName) { s.hurry(key, false) }
+
+func (s *schedule) hurry(key types.NamespacedName, changed bool) {
 	s.mu.Lock()
-	s.due[key] = time.Time{}
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+
+	at := s.clock.Now()
+	if waiting, ok := s.due[key]; ok && waiting.urgent {
+		at = waiting.at
+	}
+
+	s.due[key] = turn{key: key, at: at, urgent: true}
+
+	switch running := s.running; {
+	case running == nil:
+	case running.key == key:
+		if changed || !running.urgent {
+			running.stop()
+		}
+	case !running.urgent && running.rest == nil && !running.suspended && s.served[key].Before(running.at):
+		running.suspended = true
+		close(running.suspend)
+	}
 
 	s.signal()
 }
 
-// after makes a sweep due in a while, unless one is due already: it was asked for while the last one ran.
+// known makes a cluster's periodic sweep due now: it was there when the process came.
+func (s *schedule) known(key types.NamespacedName) { s.after(key, 0) }
+
+// after makes a periodic sweep due in a while, unless another is due before.
 func (s *schedule) after(key types.NamespacedName, d time.Duration) {
 	s.mu.Lock()
-	if _, ok := s.due[key]; !ok {
-		s.due[key] = s.clock.Now().Add(d)
+	defer s.mu.Unlock()
+
+	s.put(turn{key: key, at: s.clock.Now().Add(d)})
+}
+
+func (s *schedule) put(t turn) {
+	if _, ok := s.due[t.key]; !ok {
+		s.due[t.key] = t
 	}
-	s.mu.Unlock()
 
 	s.signal()
 }
 
-// drop forgets a cluster.
-func (s *schedule) drop(key types.NamespacedName) {
+// reset forgets all turns, as before the first one.
+func (s *schedule) reset() {
 	s.mu.Lock()
-	delete(s.due, key)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+
+	clear(s.due)
+	clear(s.served)
 }
 
-// next waits for the cluster that is due first and takes it off; asked tells that its sweep was asked for, rather than
-// periodic. It returns false when the context is over.
-func (s *schedule) next(ctx context.Context) (key types.NamespacedName, asked, ok bool) {
+// drop ends the turns of a cluster that has nothing to ask now.
+func (s *schedule) drop(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	delete(s.due, key)
+
+	if s.running != nil && s.running.key == key {
+		s.running.stop()
+	}
+}
+
+// forget drops a cluster that is gone.
+func (s *schedule) forget(key types.NamespacedName) {
+	s.drop(key)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	delete(s.served, key)
+}
+
+// next waits for a turn, and gives the context in which it is to be used; the turn is nil when the one given is over.
+// Each turn is ended with done before the next one is asked for.
+func (s *schedule) next(ctx context.Context) (context.Context, *turn) {
 	for ctx.Err() == nil {
-		key, at, found := s.first()
-
-		wait := at.Sub(s.clock.Now())
-		if found && wait <= 0 {
-			s.drop(key)
-
-			return key, at.IsZero(), true
+		within, t, wait := s.begin(ctx)
+		if t != nil {
+			return within, t
 		}
 
 		var timer clock.Timer
 
 		var elapsed <-chan time.Time
 
-		if found {
+		if wait > 0 {
 			timer = s.clock.NewTimer(wait)
 			elapsed = timer.C()
 		}
@@ -83,21 +163,78 @@ func (s *schedule) next(ctx context.Context) (key types.NamespacedName, asked, o
 		}
 	}
 
-	return types.NamespacedName{}, false, false
+	return ctx, nil
 }
 
-func (s *schedule) first() (first types.NamespacedName, at time.Time, found bool) {
+// begin takes the turn that is due, or tells how long it takes until one is; 0 is for ever.
+func (s *schedule) begin(ctx context.Context) (context.Context, *turn, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	for key, due := range s.due {
-		// Equal times are put in the order of names, so that nothing hangs on the order of a map.
-		if !found || due.Before(at) || due.Equal(at) && key.String() < first.String() {
-			first, at, found = key, due, true
+	now := s.clock.Now()
+
+	t, wait := s.first(now)
+	if t == nil {
+		return ctx, nil, wait
+	}
+
+	delete(s.due, t.key)
+
+	if t.rest == nil {
+		s.served[t.key] = now
+	}
+
+	t.suspend = make(chan struct{})
+	ctx, t.stop = context.WithCancel(ctx)
+	s.running = t
+
+	return ctx, t, 0
+}
+
+func (s *schedule) first(now time.Time) (*turn, time.Duration) {
+	var urgent, periodic *turn
+
+	// Equal times are put in the order of names, so that nothing hangs on the order of a map.
+	earlier := func(a, b *turn) bool {
+		return b == nil || a.at.Before(b.at) || a.at.Equal(b.at) && a.key.String() < b.key.String()
+	}
+
+	var wait time.Duration
+
+	for _, t := range s.due {
+		if in := t.at.Sub(now); in > 0 {
+			if wait == 0 || in < wait {
+				wait = in
+			}
+		} else if !t.urgent && earlier(&t, periodic) {
+			periodic = &t
 		}
 	}
 
-	return first, at, found
+	for _, t := range s.due {
+		if t.urgent && (periodic == nil || s.served[t.key].Before(periodic.at)) && earlier(&t, urgent) {
+			urgent = &t
+		}
+	}
+
+	if urgent != nil {
+		return urgent, 0
+	}
+
+	return periodic, wait
+}
+
+// done ends a turn. What is left of a suspended sweep goes on when it is its cluster's turn again.
+func (s *schedule) done(t *turn, rest *sweep) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	t.stop()
+	s.running = nil
+
+	if rest != nil {
+		s.put(turn{key: t.key, at: t.at, rest: rest})
+	}
 }
 
 func (s *schedule) signal() {

@@ -2,9 +2,12 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,7 +19,7 @@ import (
 
 // maxAttempts is how often a sweep tries to write down what a machine answered, each time within CandidateTimeout. An
 // attempt that ends early has at least one call behind it that the next one need not make; the longest way, with the
-// answers of both writes lost, has six. The next sweep tries again.
+// answers of both writes lost, has seven. The next sweep tries again.
 const maxAttempts = 8
 
 // Result is what one sweep found (T-10).
@@ -32,9 +35,10 @@ type Result struct {
 	Failure error
 }
 
-// answer is what one candidate told.
+// answer is what one candidate told, and when.
 type answer struct {
 	addr netip.Addr
+	at   time.Time
 	read maintenance.Hardware
 	// moved tells that the machine was nowhere to be found at the address at which it is known.
 	moved bool
@@ -45,14 +49,25 @@ type sweep struct {
 	*Controller
 
 	cluster *v1alpha1.TalosCluster
-	// asked sweeps leave no address out.
-	asked  bool
-	before map[netip.Addr]bool
-	owners *owners
+	// urgent sweeps leave no address out.
+	urgent bool
+	// started is when it began, as it is told; candidates is how many it has, asked how many had their turn.
+	started    time.Time
+	candidates int
+	asked      atomic.Int32
+	// left are the candidates that had no turn yet, again the answers that are to be written down again, attempts how
+	// often that was tried.
+	left     []netip.Addr
+	again    []answer
+	attempts int
+	before   map[netip.Addr]bool
+	roster   *roster
 
 	mu sync.Mutex
-	// written are the machines as this sweep wrote them: the lister may not have them yet.
+	// written are the machines as this sweep wrote them, and byPart the names of those with one part of an identity: the
+	// informer may not have them yet.
 	written map[string]*v1alpha1.TalosMachine
+	byPart  map[string][]string
 	// unsure are the machines that must be read before anything else is done about them: a write told that they are not
 	// what they were thought to be.
 	unsure map[string]bool
@@ -75,13 +90,23 @@ type sweep struct {
 // A machine that answered is not lost to a slow API server: what it told is kept, and the API calls that did not end in
 // time are made again, without asking the machine again, each time within another CandidateTimeout.
 func (c *Controller) DiscoverAll(ctx context.Context, cluster *v1alpha1.TalosCluster, candidates []netip.Addr, asked bool) Result {
+	s := c.newSweep(cluster, candidates, asked)
+	s.run(ctx, nil)
+
+	return s.result()
+}
+
+func (c *Controller) newSweep(cluster *v1alpha1.TalosCluster, candidates []netip.Addr, urgent bool) *sweep {
 	s := &sweep{
 		Controller: c,
 		cluster:    cluster,
-		asked:      asked,
+		urgent:     urgent,
+		started:    startOf(cluster, c.clock.Now()),
+		candidates: len(candidates),
+		left:       candidates,
 		before:     make(map[netip.Addr]bool),
-		owners:     newOwners(),
 		written:    make(map[string]*v1alpha1.TalosMachine),
+		byPart:     make(map[string][]string),
 		unsure:     make(map[string]bool),
 		creating:   make(map[string]netip.Addr),
 		seen:       make(map[string][]netip.Addr),
@@ -90,23 +115,51 @@ func (c *Controller) DiscoverAll(ctx context.Context, cluster *v1alpha1.TalosClu
 
 	s.recall()
 
-	forEach(ctx, candidates, s.ask)
+	return s
+}
 
-	for range maxAttempts - 1 {
-		again := s.leftovers()
-		if len(again) == 0 || ctx.Err() != nil {
+// run goes on with the sweep until it is done, or the context is over, or suspend is closed: what is in flight then ends,
+// and nothing more begins. It returns whether the sweep is done.
+func (s *sweep) run(ctx context.Context, suspend <-chan struct{}) (done bool) {
+	// What another sweep did meanwhile is perhaps not in the informer yet.
+	s.roster = newRoster()
+
+	s.left = forEach(ctx, suspend, s.left, func(ctx context.Context, addr netip.Addr) {
+		s.ask(ctx, addr)
+		s.asked.Add(1)
+	})
+
+	for len(s.left) == 0 && ctx.Err() == nil {
+		if len(s.again) == 0 {
+			if s.attempts == maxAttempts-1 {
+				break
+			}
+
+			s.attempts++
+			s.again = s.leftovers()
+		}
+
+		if len(s.again) == 0 {
 			break
 		}
 
-		forEach(ctx, again, s.settle)
+		if s.again = forEach(ctx, suspend, s.again, s.settle); len(s.again) > 0 {
+			return false
+		}
 	}
 
-	return s.result()
+	if len(s.left) > 0 || ctx.Err() != nil {
+		return false
+	}
+
+	s.reportSharing()
+
+	return true
 }
 
-// forEach calls a function for every item, Concurrency at a time, each call within CandidateTimeout; it returns when
-// all calls have. Nothing new begins once the context is over.
-func forEach[T any](ctx context.Context, items []T, call func(context.Context, T)) {
+// forEach calls a function for every item, Concurrency at a time, each call within CandidateTimeout; it returns when all
+// calls have. Once the context is over or suspend is closed nothing new begins, and what did not is returned.
+func forEach[T any](ctx context.Context, suspend <-chan struct{}, items []T, call func(context.Context, T)) (left []T) {
 	queue := make(chan T)
 
 	var workers sync.WaitGroup
@@ -124,22 +177,32 @@ func forEach[T any](ctx context.Context, items []T, call func(context.Context, T
 		})
 	}
 
-	for _, item := range items {
-		if ctx.Err() != nil {
-			break
-		}
+	begun := 0
 
+	for over := false; begun < len(items) && !over; {
+		// Of several channels that are ready select takes any.
 		select {
-		case queue <- item:
 		case <-ctx.Done():
+			over = true
+		case <-suspend:
+			over = true
+		default:
+			select {
+			case queue <- items[begun]:
+				begun++
+			case <-ctx.Done():
+			case <-suspend:
+			}
 		}
 	}
 
 	close(queue)
 	workers.Wait()
+
+	return items[begun:]
 }
 
-// recall gathers what is known of the cluster's namespace before the sweep.
+// recall gathers at which addresses the machines of the namespace are known.
 func (s *sweep) recall() {
 	machines, err := s.machines.TalosMachines(s.cluster.Namespace).List(labels.Everything())
 	if err != nil {
@@ -147,8 +210,6 @@ func (s *sweep) recall() {
 	}
 
 	for _, machine := range machines {
-		s.owners.add(machine.Name, machine.Spec.Identity)
-
 		for _, text := range []string{machine.Spec.Endpoint, machine.Status.ObservedEndpoint} {
 			if addr, err := netip.ParseAddr(text); err == nil {
 				s.before[addr] = true
@@ -159,43 +220,58 @@ func (s *sweep) recall() {
 
 // ask is one candidate's turn: pre-dial, dial, identity, and what follows from it.
 func (s *sweep) ask(ctx context.Context, addr netip.Addr) {
-	if !s.asked && s.addresses.skip(addr, s.clock.Now()) {
+	if !s.urgent && s.addresses.skip(addr, s.clock.Now()) {
 		return
 	}
 
 	read, class := s.read(ctx, addr)
-	absent := s.addresses.note(addr, class, s.clock.Now())
+	now := s.clock.Now()
+	absent := s.addresses.note(addr, class, now)
 
 	switch {
 	case class == maintenance.ClassIdentityAbsent && absent < 2:
-		// It may be booting: it is asked again at the next sweep.
+		// It may be booting: it is asked again at the next sweep. Not before: T-10 fixes when sweeps are, and T-08 what
+		// one address may cost in each.
 		s.count(&s.answered)
 	case class == "" || class == maintenance.ClassIdentityAbsent:
 		s.count(&s.answered)
-		s.settle(ctx, answer{addr: addr, read: read})
+		s.settle(ctx, answer{addr: addr, at: now, read: read})
 	}
 }
 
 // read returns the class of what went wrong, "" when nothing did. The connection is closed before any API call.
 func (s *sweep) read(ctx context.Context, addr netip.Addr) (maintenance.Hardware, maintenance.Class) {
 	target := hardware.Target(addr)
+	listens := false
 
 	if !s.before[addr] && !s.addresses.answeredBefore(addr) {
 		if err := s.predial(ctx, target); err != nil {
 			return maintenance.Hardware{}, maintenance.ClassUnreachable
 		}
+
+		listens = true
 	}
 
+	read, err := s.identity(ctx, target)
+	class := classOf(err)
+
+	// All of the time went by, although somebody listens.
+	if class == maintenance.ClassUnreachable && listens && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		class = classSilent
+	}
+
+	return read, class
+}
+
+func (s *sweep) identity(ctx context.Context, target string) (maintenance.Hardware, error) {
 	client, err := s.dial(ctx, target)
 	if err != nil {
-		return maintenance.Hardware{}, classOf(err)
+		return maintenance.Hardware{}, err
 	}
 
 	defer client.Close() //nolint:errcheck // nothing hangs on how an answered session ends
 
-	read, err := client.Identity(ctx)
-
-	return read, classOf(err)
+	return client.Identity(ctx)
 }
 
 func classOf(err error) maintenance.Class {

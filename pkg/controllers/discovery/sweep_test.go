@@ -69,7 +69,7 @@ func TestTheWorstSweepIsBounded(t *testing.T) {
 				}
 
 				w := start(t, p, clusterOf("c", d))
-				w.pass(80 * time.Second)
+				w.pass(72 * time.Second) // the first sweep alone
 
 				found := w.found("c")
 				if took := lasted(t, found); took < c.least || took > c.longest {
@@ -477,13 +477,6 @@ func TestTheStatusIsWrittenOncePerPeriodicSweep(t *testing.T) {
 		p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
 
 		w := start(t, p, clusterOf("c", addresses("192.0.2.7", "192.0.2.8")))
-
-		w.pass(200 * time.Millisecond)
-
-		if found := w.found("c"); found.StartedAt == nil || found.CompletedAt != nil || found.Candidates != 2 {
-			t.Errorf("while the sweep runs: %+v", found)
-		}
-
 		w.pass(5 * time.Second)
 
 		before := len(w.api.Writes())

@@ -106,13 +106,13 @@ func (m Match) Explain() string {
 	case m.Serial && m.MACs == MACsEqual:
 		return ""
 	case m.Serial && m.MACs == MACsOverlap:
-		return "the serial number is the same and some MAC addresses are: most likely the same machine with changed network cards"
+		return "it looks like changed hardware: the serial number is the same and some MAC addresses are, as after changed network cards"
 	case m.Serial:
-		return "the serial number is the same but no MAC address is: another machine, or one with all network cards changed"
+		return "it looks like another machine, or all network cards were changed: the serial number is the same but no MAC address is"
 	case m.MACs == MACsDisjoint:
-		return "neither the serial number nor any MAC address is the same: another machine with the same UUID"
+		return "it looks like another machine with the same UUID: neither the serial number nor any MAC address is the same"
 	default:
-		return "the serial number differs although MAC addresses are the same: most likely a changed mainboard or rewritten firmware"
+		return "it looks like another machine, or its firmware was rewritten: the serial number differs although MAC addresses are the same"
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +27,7 @@ import (
 
 // Call is one request.
 type Call struct {
-	// Verb is create, get, update or updatestatus.
+	// Verb is create, get, list, update or updatestatus.
 	Verb, Resource, Name string
 	// Endpoint is the spec.endpoint of a machine that is created.
 	Endpoint string
@@ -112,7 +113,7 @@ func (a *API) Writes() []Call {
 	var out []Call
 
 	for _, call := range a.Calls() {
-		if call.Verb != "get" {
+		if call.Verb != "get" && call.Verb != "list" {
 			out = append(out, call)
 		}
 	}
@@ -131,6 +132,7 @@ func (a *API) create(action testing.Action) (bool, runtime.Object, error) {
 
 	a.stamp(accessor)
 	accessor.SetGeneration(1)
+	accessor.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 
 	if machine, ok := object.(*v1alpha1.TalosMachine); ok {
 		machine.Status = v1alpha1.TalosMachineStatus{}
@@ -285,6 +287,12 @@ func (m machines) Create(ctx context.Context, o *v1alpha1.TalosMachine, opts met
 func (m machines) Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1alpha1.TalosMachine, error) {
 	return request(ctx, m.api, Call{Verb: "get", Resource: "talosmachines", Name: name}, func() (*v1alpha1.TalosMachine, error) {
 		return m.TalosMachineInterface.Get(ctx, name, opts)
+	})
+}
+
+func (m machines) List(ctx context.Context, opts metav1.ListOptions) (*v1alpha1.TalosMachineList, error) {
+	return request(ctx, m.api, Call{Verb: "list", Resource: "talosmachines"}, func() (*v1alpha1.TalosMachineList, error) {
+		return m.TalosMachineInterface.List(ctx, opts)
 	})
 }
 

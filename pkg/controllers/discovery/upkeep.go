@@ -1,0 +1,106 @@
+package discovery
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+)
+
+// upkeep writes what needs no machine to be asked: that a cluster is not swept, and why; and which machines share
+// hardware, those registered by hand included.
+type upkeep struct {
+	*Controller
+
+	queue workqueue.TypedRateLimitingInterface[chore]
+}
+
+// chore is one object to look after.
+type chore struct {
+	machine bool
+	key     types.NamespacedName
+}
+
+func newUpkeep(c *Controller) *upkeep {
+	return &upkeep{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[chore](),
+		workqueue.TypedRateLimitingQueueConfig[chore]{Name: "discovery", Clock: c.clock},
+	)}
+}
+
+func (u *upkeep) cluster(key types.NamespacedName) { u.queue.Add(chore{key: key}) }
+
+// handler has a machine looked at when it comes or changes, and the machines that share hardware with it when it comes or
+// goes: what it is never changes.
+func (u *upkeep) handler() cache.ResourceEventHandlerFuncs {
+	one := func(machine *v1alpha1.TalosMachine) { u.queue.Add(chore{machine: true, key: nameOf(machine)}) }
+	all := func(machine *v1alpha1.TalosMachine) {
+		one(machine)
+
+		for _, other := range u.withCommonParts(machine) {
+			one(other)
+		}
+	}
+
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if machine, ok := obj.(*v1alpha1.TalosMachine); ok {
+				all(machine)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, okWas := before.(*v1alpha1.TalosMachine)
+			is, okIs := after.(*v1alpha1.TalosMachine)
+
+			switch {
+			case !okWas || !okIs:
+			case was.UID != is.UID: // another one took the name, which the watch missed
+				all(was)
+				all(is)
+			default:
+				one(is)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+
+			if machine, ok := obj.(*v1alpha1.TalosMachine); ok {
+				all(machine)
+			}
+		},
+	}
+}
+
+// run does what is queued until the queue is shut down.
+func (u *upkeep) run(ctx context.Context) {
+	for {
+		item, shutdown := u.queue.Get()
+		if shutdown {
+			return
+		}
+
+		do := u.tellUnswept
+		if item.machine {
+			do = u.tellSharing
+		}
+
+		switch err := do(ctx, item.key); {
+		case err == nil || ctx.Err() != nil:
+			u.queue.Forget(item)
+		case apierrors.IsConflict(err):
+			u.queue.AddRateLimited(item)
+		default:
+			utilruntime.HandleErrorWithContext(ctx, err, "Status not written", "object", item.key)
+			u.queue.AddRateLimited(item)
+		}
+
+		u.queue.Done(item)
+	}
+}

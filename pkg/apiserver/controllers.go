@@ -22,6 +22,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
+	"github.com/fieldplane/fieldplane/pkg/controllers/nodebinding"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
@@ -100,6 +101,10 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			"discovery": discovery.New(discovery.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Recorder: recorder,
 				Clock: settings.Clock, Dial: maintenance.Dial, Predial: maintenance.Predial,
+			}),
+			"nodebinding": nodebinding.New(nodebinding.Config{
+				Client: s.Client, Machines: machines, Controllers: controllers, Nodes: nodes,
+				Recorder: recorder, Clock: settings.Clock,
 			}),
 			"networkprobe": networkprobe.New(networkprobe.Options{
 				Image: settings.ProbeImage, Host: s.HostClient,

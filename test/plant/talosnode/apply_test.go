@@ -215,6 +215,8 @@ func TestAStagedConfigurationWaitsForAReboot(t *testing.T) {
 
 // Req: T-18a
 func TestATriedConfigurationIsTakenBack(t *testing.T) {
+	t.Parallel()
+
 	bundle := anyBundle(t)
 	node := start(t, nil)
 	configured(t, node, bundle, v1alpha1.RoleControlPlane)
@@ -222,7 +224,7 @@ func TestATriedConfigurationIsTakenBack(t *testing.T) {
 	before := node.Configuration()
 
 	_, err := mutual(t, node, bundle, role.Admin).ApplyConfiguration(within(t), &machineapi.ApplyConfigurationRequest{
-		Data: patched(t, before, "machine: {sysctls: {a.b: c}}\n"), Mode: try, TryModeTimeout: durationpb.New(100 * time.Millisecond),
+		Data: patched(t, before, "machine: {sysctls: {a.b: c}}\n"), Mode: try, TryModeTimeout: durationpb.New(time.Second),
 	})
 	if err != nil || bytes.Equal(node.Configuration(), before) {
 		t.Fatalf("not tried: %v", err)

@@ -37,6 +37,7 @@ func neverAggregated() []right {
 		{group: talosGroup, resource: "talosmachines/approval", verbs: append([]string{"approve"}, write...)},
 		{group: talosGroup, resource: "talosmachines/endpoint", verbs: all},
 		{group: talosGroup, resource: "talosmachines/config", verbs: all},
+		{group: talosGroup, resource: "talosmachines/reboot", verbs: all},
 		{group: talosGroup, resource: "talosclusters/discover", verbs: all},
 		{group: physicalGroup, resource: "units", verbs: []string{"override"}},
 		{group: physicalGroup, resource: "units/command", verbs: all},
@@ -44,6 +45,8 @@ func neverAggregated() []right {
 		// The servers' own controllers write these alone, whoever asks.
 		{group: physicalGroup, resource: "units/status", verbs: write},
 		{group: physicalGroup, resource: "iomodules/status", verbs: write},
+		{group: talosGroup, resource: "talosclusters/status", verbs: write},
+		{group: talosGroup, resource: "talosmachines/status", verbs: write},
 	}
 }
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,7 +57,33 @@ func TestShippedRBACIsMinimal(t *testing.T) {
 	}
 }
 
-// What the test above would say if the manifests were not as they are.
+// Who may do what with machines, by the shipped roles: the whole of it.
+//
+// Req: A-10, T-13
+func TestWhatTheRolesForMachinesGrant(t *testing.T) {
+	objects := render(t, "base")
+	type granted map[string]string
+	reads := "get list watch"
+	for role, want := range map[string]granted{
+		"fieldplane-approver":       {"talosmachines": reads, "talosmachines/approval": "get update patch approve"},
+		"fieldplane-talos-operator": {"talosclusters": reads, "talosmachines": reads, "talosclusters/discover": "create", "talosmachines/reboot": "create", "talosmachines/config": "get"},
+	} {
+		have := granted{}
+		for _, rule := range find[rbacv1.ClusterRole](t, objects, role).Rules {
+			if !slices.Equal(rule.APIGroups, []string{talosGroup}) || len(rule.ResourceNames) > 0 {
+				t.Errorf("%s: %+v", role, rule)
+			}
+			for _, resource := range rule.Resources {
+				have[resource] = strings.Join(rule.Verbs, " ")
+			}
+		}
+		if !maps.Equal(have, want) {
+			t.Errorf("%s grants %v, not %v", role, have, want)
+		}
+	}
+}
+
+// What the first test would say if the manifests were not as they are.
 //
 // Req: A-10
 func TestAWiderManifestIsNoticed(t *testing.T) {
@@ -88,6 +115,9 @@ func TestAWiderManifestIsNoticed(t *testing.T) {
 		{name: "endpoint for editors", role: edit, add: rule(talosGroup, "talosmachines/endpoint", "update"), want: "grants update on talosmachines/endpoint"},
 		{name: "rendered configuration for viewers", role: view, add: rule(talosGroup, "talosmachines/config", "get"), want: "ClusterRole fieldplane-view grants get on talosmachines/config and is aggregated into admin, edit, view"},
 		{name: "sweeps for editors", role: edit, add: rule(talosGroup, "talosclusters/discover", "create"), want: "grants create on talosclusters/discover"},
+		{name: "reboots for editors", role: edit, add: rule(talosGroup, "talosmachines/reboot", "create"), want: "grants create on talosmachines/reboot"},
+		{name: "a machine's status for editors", role: edit, add: rule(talosGroup, "talosmachines/status", "update"), want: "grants update on talosmachines/status"},
+		{name: "a cluster's status for editors", role: edit, add: rule(talosGroup, "talosclusters/status", "patch"), want: "grants patch on talosclusters/status"},
 		{name: "commands for editors", role: edit, add: rule(physicalGroup, "units/command", "create"), want: "grants create on units/command"},
 		{name: "override for editors", role: edit, add: rule(physicalGroup, "units/command", "override"), want: "grants override on units/command"},
 		{name: "writing tags for editors", role: edit, add: rule(physicalGroup, "units/tags", "get update"), want: "grants update on units/tags"},

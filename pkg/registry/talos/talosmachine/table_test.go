@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/fieldplane/fieldplane/apis/talos"
 )
 
@@ -23,8 +25,19 @@ func TestWhatIsShownOfAMachine(t *testing.T) {
 		{
 			name: "approved, with its hardware", machine: seen,
 			want: []any{
-				uuid, "line2", "controlplane", "Approved", "192.0.2.10", "S1", "Dell Inc. OptiPlex", "b4:45:06:aa:00:02",
-				"/dev/sda(500G),/dev/nvme0n1(1000G)", "192.0.2.10", onScreen, "bo", "60m",
+				uuid, "line2", "controlplane", "Approved", "<none>", "192.0.2.10", "S1", "Dell Inc. OptiPlex", "<none>", "true", "bo", "b4:45:06:aa:00:02",
+				"/dev/sda(500G),/dev/nvme0n1(1000G)", "192.0.2.10", onScreen, "<none>", "60m",
+			},
+		},
+		{
+			name: "running", machine: func() *talos.TalosMachine {
+				machine := inPhase(approvedBy("bo"), talos.MachineRunning, true)
+				machine.Status.NodeName, machine.Status.TalosVersion = "control-1", "v1.13.9"
+				return machine
+			}(),
+			want: []any{
+				uuid, "line2", "controlplane", "Running", "<none>", "192.0.2.10", "S1", "<none>", "control-1", "true", "bo", "b4:45:06:aa:00:02",
+				"<none>", "192.0.2.10", "<none>", "v1.13.9", "60m",
 			},
 		},
 		{
@@ -35,7 +48,10 @@ func TestWhatIsShownOfAMachine(t *testing.T) {
 				machine.Status = talos.TalosMachineStatus{Phase: talos.MachinePending}
 				return machine
 			}(),
-			want: []any{uuid, "line2", "<none>", "Pending", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "<none>", "60m"},
+			want: []any{
+				uuid, "line2", "<none>", "Pending", "<none>", "<none>", "<none>", "<none>", "<none>", "false", "<none>", "<none>",
+				"<none>", "<none>", "<none>", "<none>", "60m",
+			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -47,5 +63,43 @@ func TestWhatIsShownOfAMachine(t *testing.T) {
 				t.Errorf("shown\n%v, want\n%v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Req: A-08, T-18a. What waits, and why, shows without asking for more.
+func TestTheReasonIsWhatStopsTheMachine(t *testing.T) {
+	conditions := func(list ...metav1.Condition) *talos.TalosMachine {
+		machine := approvedBy("bo")
+		machine.Status.Conditions = list
+		return machine
+	}
+	because := func(reason string) *talos.TalosMachine {
+		machine := rejected()
+		machine.Spec.Rejected.Reason = reason
+		return machine
+	}
+	accepted := conditions(metav1.Condition{Type: "SharesHardware", Status: "True", Reason: "SameSerial"}, metav1.Condition{Type: "Drifted", Status: "True"})
+	accepted.Spec.AcceptSharedHardware = true
+	for _, tc := range []struct {
+		name    string
+		machine *talos.TalosMachine
+		want    string
+	}{
+		{"nothing", conditions(), ""},
+		{"all is well", conditions(metav1.Condition{Type: "Configured", Status: "True"}, metav1.Condition{Type: "Ready", Status: "True"}, metav1.Condition{Type: "Drifted", Status: "False"}), ""},
+		{"rejected", because("not ours"), "not ours"},
+		{"rejected at length, over several lines", because("it was taken\n\tout of the line that is\nto be scrapped in May"), "it was taken out of the line that is to…"},
+		{"configuration", conditions(metav1.Condition{Type: "Configured", Status: "False", Reason: "BundleNotFound"}), "BundleNotFound"},
+		{"back, before all that was", conditions(metav1.Condition{Type: "Ready", Status: "Unknown", Reason: "Unreachable"}, metav1.Condition{Type: "BackInMaintenance", Status: "True"}), "BackInMaintenance"},
+		{"shared hardware", conditions(metav1.Condition{Type: "SharesHardware", Status: "True"}), "SharesHardware"},
+		{"shared hardware that was accepted", accepted, "Drifted"},
+		{"not ready", conditions(metav1.Condition{Type: "Ready", Status: "False", Reason: "Unmet"}, metav1.Condition{Type: "RebootRequired", Status: "True"}), "Unmet"},
+		{"out of reach", conditions(metav1.Condition{Type: "Ready", Status: "Unknown", Reason: "Unreachable"}), "Unreachable"},
+		{"a reboot", conditions(metav1.Condition{Type: "RebootRequired", Status: "True"}, metav1.Condition{Type: "UpToDate", Status: "False", Reason: "RebootRequired"}), "RebootRequired"},
+		{"an update", conditions(metav1.Condition{Type: "UpToDate", Status: "False", Reason: "WaitsForOthers"}), "WaitsForOthers"},
+	} {
+		if have := reason(tc.machine); have != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, have, tc.want)
+		}
 	}
 }

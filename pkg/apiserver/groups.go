@@ -28,9 +28,6 @@ type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveCl
 func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
 	options generic.RESTOptionsGetter, clock clock.PassiveClock, configurations talosmachine.Configurations,
 ) error {
-	newTalosMachines := func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-		return talosmachine.NewStorage(scheme, options, clock, configurations)
-	}
 	parameters := runtime.NewParameterCodec(scheme)
 	groups := []struct {
 		name, version string
@@ -40,7 +37,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 			iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
 		}},
 		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
-			taloscluster.NewStorage, newTalosMachines,
+			taloscluster.NewStorage, newTalosMachines(configurations),
 		}},
 	}
 	for _, group := range groups {
@@ -61,4 +58,10 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 		}
 	}
 	return nil
+}
+
+func newTalosMachines(configurations talosmachine.Configurations) newStorage {
+	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+		return talosmachine.NewStorage(scheme, options, clock, configurations)
+	}
 }

@@ -23,8 +23,9 @@ import (
 
 // target is what a command works on: the API and the namespace that kubectl's own flags select.
 type target struct {
-	client    versioned.Interface
-	namespace string
+	client        versioned.Interface
+	configuration configurationReader
+	namespace     string
 }
 
 // plugin is what every command needs, all of it injected.
@@ -95,7 +96,11 @@ func newCommand(p plugin) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return told(err.Error(), "See "+cmd.CommandPath()+" --help")
 	})
-	cmd.AddCommand(newApproveCommand(p), newDiscoverCommand(p), newPendingCommand(p), newRejectCommand(p), newUnrejectCommand(p), newUnapproveCommand(p))
+	cmd.AddCommand(
+		newDiscoverCommand(p), newPendingCommand(p),
+		newApproveCommand(p), newUnapproveCommand(p), newRejectCommand(p), newUnrejectCommand(p),
+		newConfigCommand(p), newRebootCommand(p),
+	)
 	return cmd
 }
 
@@ -125,7 +130,11 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 	if err != nil {
 		return target{}, told("cannot use the kubeconfig: "+err.Error(), check)
 	}
-	return target{client: client, namespace: namespace}, nil
+	return target{
+		client:        client,
+		configuration: newConfigurationReader(client.TalosV1alpha1().RESTClient()),
+		namespace:     namespace,
+	}, nil
 }
 
 func pause(ctx context.Context, duration time.Duration) error {

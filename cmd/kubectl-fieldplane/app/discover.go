@@ -226,8 +226,10 @@ func (d discover) timedOut(err error, begun bool) error {
 // report shows what the sweep found.
 func (d discover) report(ctx context.Context, cluster *v1alpha1.TalosCluster, known map[string]bool) error {
 	swept := cluster.Status.Discovery
+	// It may be told to have begun when it was asked for, in the second that has not ended yet.
+	took := max(0, swept.CompletedAt.Sub(swept.StartedAt.Time))
 	fmt.Fprintf(d.Out, "TalosCluster %s/%s: %d addresses asked in %s, %d answered in maintenance mode, %d registered.\n", d.namespace, d.cluster,
-		swept.Candidates, swept.CompletedAt.Sub(swept.StartedAt.Time).Round(time.Second), swept.Answered, swept.Registered)
+		swept.Candidates, took.Round(time.Second), swept.Answered, swept.Registered)
 	if swept.Answered == 0 && len(swept.Weak)+len(swept.Collisions) == 0 {
 		fmt.Fprint(d.Out, "A machine answers once it has started Talos without a configuration, on port 50000. One that runs in a cluster does not count.\n")
 	}

@@ -17,7 +17,9 @@ import (
 
 // sweep is one that began, and ended, so many seconds after now; it runs if it ends at 0.
 func sweep(began, ended int) *v1alpha1.DiscoveryStatus {
-	at := func(seconds int) *metav1.Time { return ptr.To(metav1.NewTime(now().Add(time.Duration(seconds) * time.Second))) }
+	at := func(seconds int) *metav1.Time {
+		return ptr.To(metav1.NewTime(now().Add(time.Duration(seconds) * time.Second)))
+	}
 	out := &v1alpha1.DiscoveryStatus{RequestedAt: at(0), StartedAt: at(began), Candidates: 254}
 	if ended != 0 {
 		out.CompletedAt = at(ended)
@@ -128,7 +130,9 @@ func TestDiscoverDrawsABarOnATerminalAndLinesElsewhere(t *testing.T) {
 
 // Req: T-10
 func TestDiscoverWaitsForASweepThatBeganNoEarlierThanItWasAskedFor(t *testing.T) {
-	at := func(seconds int) *metav1.Time { return ptr.To(metav1.NewTime(now().Add(time.Duration(seconds) * time.Second))) }
+	at := func(seconds int) *metav1.Time {
+		return ptr.To(metav1.NewTime(now().Add(time.Duration(seconds) * time.Second)))
+	}
 	for _, test := range []struct {
 		name          string
 		swept, before *v1alpha1.DiscoveryStatus

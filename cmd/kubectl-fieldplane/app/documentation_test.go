@@ -67,6 +67,8 @@ func siteFor(args []string) []runtime.Object {
 		machine.Status.Conditions = []metav1.Condition{{Type: conditionBackInMaintenance, Status: metav1.ConditionTrue}}
 	case given["unapprove"]:
 		approveAs(machine, v1alpha1.RoleWorker)
+	case given["reboot"]:
+		waitingForReboot(machine)
 	case given["unreject"]:
 		machine.Spec.Rejected = &v1alpha1.MachineRejection{Reason: "scrap"}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,6 +93,10 @@ type session struct {
 	noTerminal bool
 	// draws is set where progress goes to a terminal.
 	draws bool
+	// configuration is what the server answers to talosmachines/config, and asked which were asked for.
+	configuration    string
+	configurationErr error
+	asked            []string
 	// steps happen one after another, each while the plugin pauses.
 	steps []func()
 
@@ -104,6 +109,27 @@ func newSession(objects ...runtime.Object) *session {
 	// The fake knows no requests that are posted and not stored.
 	s.client.PrependReactor("create", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.GetSubresource() == "discover", &v1alpha1.DiscoveryRequest{Status: v1alpha1.DiscoveryRequestStatus{RequestedAt: ptr.To(metav1.NewTime(now()))}}, nil
+	})
+	s.client.PrependReactor("create", "talosmachines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetSubresource() == "reboot", &v1alpha1.RebootRequest{}, nil
+	})
+	return s
+}
+
+// thenMachine makes something happen to the first machine at the next pause.
+func (s *session) thenMachine(t *testing.T, edit func(*v1alpha1.TalosMachine)) *session {
+	s.steps = append(s.steps, func() {
+		t.Helper()
+		machines := v1alpha1.SchemeGroupVersion.WithResource("talosmachines")
+		stored, err := s.client.Tracker().Get(machines, "site-a", uuid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine := stored.DeepCopyObject().(*v1alpha1.TalosMachine)
+		edit(machine)
+		if err := s.client.Tracker().Update(machines, machine, "site-a"); err != nil {
+			t.Fatal(err)
+		}
 	})
 	return s
 }
@@ -135,7 +161,13 @@ func (s *session) run(t *testing.T, args ...string) *session {
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
 		clock:     clock,
 		connect: func() (target, error) {
-			return target{client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace)}, nil
+			return target{
+				client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace),
+				configuration: func(_ context.Context, namespace, machine string, diff bool) ([]byte, error) {
+					s.asked = append(s.asked, fmt.Sprintf("%s/%s diff=%v", namespace, machine, diff))
+					return []byte(s.configuration), s.configurationErr
+				},
+			}, nil
 		},
 		interactive: func() bool { return !s.noTerminal },
 		draws:       func() bool { return s.draws },

@@ -17,6 +17,7 @@ const (
 	conditionSharesHardware    = "SharesHardware"
 	conditionBackInMaintenance = "BackInMaintenance"
 	conditionRebootRequired    = "RebootRequired"
+	conditionUpToDate          = "UpToDate"
 )
 
 // conditionsForApprovers are the problems of an approved machine that only another approval settles.

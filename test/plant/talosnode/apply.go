@@ -343,10 +343,13 @@ func needsReboot(before, after configuration) (string, error) {
 
 		m := c.MachineConfig
 		m.MachineCA, m.MachineAcceptedCAs, m.MachineCertSANs = nil, nil, nil
-		m.MachineTime, m.MachineInstall, m.MachineNetwork = nil, nil, nil //nolint:staticcheck // deprecated, and in use
+		m.MachineInstall = nil
+		//lint:ignore SA1019 deprecated, and in use
+		m.MachineTime, m.MachineNetwork = nil, nil
 		m.MachineSysfs, m.MachineSysctls, m.MachineKernel = nil, nil, nil
 		m.MachineLogging, m.MachineControlPlane, m.MachineKubelet = nil, nil, nil
-		m.MachineRegistries = v1alpha1.RegistriesConfig{} //nolint:staticcheck // deprecated, and in use
+		//lint:ignore SA1019 deprecated, and in use
+		m.MachineRegistries = v1alpha1.RegistriesConfig{}
 		m.MachinePods, m.MachineSeccompProfiles = nil, nil
 		m.MachineNodeAnnotations, m.MachineNodeLabels, m.MachineNodeTaints = nil, nil, nil
 

@@ -163,15 +163,21 @@ func TestBootstrapAndRebootMeetFaults(t *testing.T) {
 				times = 1
 			}
 
-			for what, do := range map[string]func(*client.Client) (error, int){
-				"Bootstrap": func(c *client.Client) (error, int) {
-					return c.Bootstrap(within(t), &machineapi.BootstrapRequest{}), node.Bootstraps()
+			for what, do := range map[string]func(*client.Client) (int, error){
+				"Bootstrap": func(c *client.Client) (int, error) {
+					err := c.Bootstrap(within(t), &machineapi.BootstrapRequest{})
+
+					return node.Bootstraps(), err
 				},
-				"Reboot": func(c *client.Client) (error, int) { return c.Reboot(within(t)), node.Reboots() },
+				"Reboot": func(c *client.Client) (int, error) {
+					err := c.Reboot(within(t))
+
+					return node.Reboots(), err
+				},
 			} {
 				inject(t, node, tc.fault)
 
-				err, count := do(mutual(t, node, bundle, role.Admin))
+				count, err := do(mutual(t, node, bundle, role.Admin))
 				if (err == nil) != tc.answered || !tc.answered && client.StatusCode(err) != codes.Unavailable || count != times {
 					t.Errorf("%s: %v, taken %d times", what, err, count)
 				}

@@ -21,12 +21,14 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
+	"github.com/fieldplane/fieldplane/pkg/controllers/machinestate"
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 	"github.com/fieldplane/fieldplane/pkg/controllers/nodebinding"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
+	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -93,6 +95,10 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			"machineconfiguration": machineconfiguration.New(machineconfiguration.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
 				Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
+			}),
+			"machinestate": machinestate.New(machinestate.Config{
+				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
+				Recorder: recorder, Clock: settings.Clock, Dial: machine.Dial,
 			}),
 			"clusterstatus": clusterstatus.New(clusterstatus.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,

@@ -86,7 +86,7 @@ func (f Fault) Effect() string {
 	case FaultTakeover:
 		return "another machine in maintenance mode has its address"
 	case FaultLateTakeover:
-		return "so as soon as a configuration is about to be received"
+		return "takeover, as soon as a configuration is about to be received"
 	case FaultUUID:
 		return "shows another UUID"
 	case FaultNoSMBIOS:
@@ -104,7 +104,7 @@ func (f Fault) Effect() string {
 	case FaultLost:
 		return "changes what it is to, answers, and is gone until healed"
 	case FaultLostUnanswered:
-		return "so without the answer"
+		return "lost, without the answer"
 	case FaultUnready:
 		return "has unhealthy services"
 	case FaultNoTime:

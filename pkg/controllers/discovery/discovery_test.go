@@ -368,47 +368,6 @@ func TestAMachineOfAnotherClusterIsNeverTaken(t *testing.T) {
 	}
 }
 
-// Req: T-09
-func TestAMachineThatSharesHardwareWithAnotherIsRegisteredAndTold(t *testing.T) {
-	swapped := "521c7a6f-1e3b-8f4d-9a60-0cc47ab01056" // uuidA in the other byte order
-
-	for _, c := range []struct {
-		name  string
-		read  maintenance.Hardware
-		shows string
-	}{
-		{"its serial", func() maintenance.Hardware { h := box(uuidB, 2); h.Serial = "SN-0001-X"; return h }(), `has the serial number "SN-0001-X" of machine ` + uuidA},
-		{"a MAC", func() maintenance.Hardware { h := box(uuidB, 2); h.Links = box("", 1).Links; return h }(), "has the MAC address"},
-		{"its UUID in the other byte order", box(swapped, 2), "other byte order"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPlant()
-				p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
-
-				w := start(t, p, clusterOf("c", addresses("192.0.2.7", "192.0.2.8")))
-				w.pass(Interval / 2)
-				p.put("192.0.2.8", &node{hardware: c.read})
-				w.pass(5 * Interval)
-
-				w.machine(c.read.UUID)
-
-				var about []string
-
-				for _, line := range w.events.of(ReasonSharesHardware) {
-					if strings.Contains(line, "192.0.2.8") {
-						about = append(about, line)
-					}
-				}
-
-				if len(about) != 1 || !strings.Contains(about[0], c.shows) {
-					t.Errorf("events %q", w.events.all())
-				}
-			})
-		})
-	}
-}
-
 // Req: T-04, T-06
 func TestAWeakMachineThatWasRegisteredByHandIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/informers"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -290,15 +291,7 @@ func (w *world) run() {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	factory := informers.NewSharedInformerFactory(w.api.Fake, 0)
 
-	controller := New(Config{
-		Client:   w.api,
-		Clusters: factory.Talos().V1alpha1().TalosClusters(),
-		Machines: factory.Talos().V1alpha1().TalosMachines(),
-		Recorder: w.events,
-		Clock:    clock.RealClock{},
-		Dial:     w.plant.Dial,
-		Predial:  w.plant.Predial,
-	})
+	controller := w.controller(factory)
 
 	factory.Start(ctx.Done())
 
@@ -314,6 +307,29 @@ func (w *world) run() {
 
 		factory.Shutdown()
 	})
+}
+
+func (w *world) controller(factory informers.SharedInformerFactory) *Controller {
+	return New(Config{
+		Client:   w.api,
+		Clusters: factory.Talos().V1alpha1().TalosClusters(),
+		Machines: factory.Talos().V1alpha1().TalosMachines(),
+		Recorder: w.events,
+		Clock:    clock.RealClock{},
+		Dial:     w.plant.Dial,
+		Predial:  w.plant.Predial,
+	})
+}
+
+// unstarted is a controller whose informers know nothing.
+func (w *world) unstarted() *Controller {
+	return w.controller(informers.NewSharedInformerFactory(w.api.Fake, 0))
+}
+
+func candidatesOf(cluster *v1alpha1.TalosCluster) []netip.Addr {
+	candidates, _ := readiness(cluster)
+
+	return candidates
 }
 
 // settle gives the caches the moment that they need to fill, and lets everything run that needs no more time.
@@ -345,6 +361,62 @@ func (w *world) machines() []v1alpha1.TalosMachine {
 	}
 
 	return list.Items
+}
+
+// ask has a user ask for a sweep, as the API server records it: in whole seconds.
+func (w *world) ask(name string) time.Time {
+	w.t.Helper()
+
+	asked := time.Now().Truncate(time.Second)
+	if asked.Before(time.Now()) {
+		asked = asked.Add(time.Second)
+	}
+
+	cluster := w.cluster(name)
+	if cluster.Status.Discovery == nil {
+		cluster.Status.Discovery = &v1alpha1.DiscoveryStatus{}
+	}
+
+	if last := cluster.Status.Discovery.RequestedAt; last != nil && !asked.After(last.Time) {
+		asked = last.Add(time.Second)
+	}
+
+	cluster.Status.Discovery.RequestedAt = &metav1.Time{Time: asked}
+
+	clusters := w.api.Fake.TalosV1alpha1().TalosClusters(namespace)
+	if _, err := clusters.UpdateStatus(context.Background(), cluster, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+
+	return asked
+}
+
+// register makes a machine by hand.
+func (w *world) register(machine *v1alpha1.TalosMachine) {
+	w.t.Helper()
+
+	if _, err := w.api.Fake.TalosV1alpha1().TalosMachines(machine.Namespace).Create(context.Background(), machine, metav1.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(name string) {
+	w.t.Helper()
+
+	if err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// byHand is a machine as somebody registers it who has read its identity off a box.
+func byHand(read maintenance.Hardware) *v1alpha1.TalosMachine {
+	return &v1alpha1.TalosMachine{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: read.UUID},
+		Spec: v1alpha1.TalosMachineSpec{
+			ClusterRef: v1alpha1.ClusterReference{Name: "c"},
+			Identity:   hardware.Stored(hardware.Identity(read)),
+		},
+	}
 }
 
 func (w *world) cluster(name string) *v1alpha1.TalosCluster {

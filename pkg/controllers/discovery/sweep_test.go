@@ -356,13 +356,7 @@ func TestASweepComesAtOnceOnAChangeAndThenEveryInterval(t *testing.T) {
 		dialed("192.0.2.8", 2)
 
 		// Asked for by a user.
-		asked := w.cluster("c")
-		asked.Status.Discovery.RequestedAt = &metav1.Time{Time: time.Now()}
-
-		if _, err := w.api.Fake.TalosV1alpha1().TalosClusters(namespace).UpdateStatus(context.Background(), asked, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-
+		w.ask("c")
 		w.settle()
 		dialed("192.0.2.8", 3)
 

@@ -5,9 +5,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
@@ -97,7 +97,7 @@ func (u *upkeep) run(ctx context.Context) {
 		case apierrors.IsConflict(err):
 			u.queue.AddRateLimited(item)
 		default:
-			utilruntime.HandleErrorWithContext(ctx, err, "Status not written", "object", item.key)
+			klog.FromContext(ctx).Error(err, "Status not written")
 			u.queue.AddRateLimited(item)
 		}
 

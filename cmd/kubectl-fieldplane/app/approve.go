@@ -132,7 +132,7 @@ func parseDryRun(value string) (bool, error) {
 		return true, nil
 	default:
 		return false, told(fmt.Sprintf("--dry-run=%s is not possible", value),
-			"Use --dry-run=server: whether an approval is accepted only the server can tell.")
+			"Use --dry-run=server: what is accepted only the server can tell.")
 	}
 }
 

@@ -14,10 +14,12 @@ import (
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	"github.com/fieldplane/fieldplane/pkg/talos/render"
 	"github.com/fieldplane/fieldplane/pkg/version"
 )
 
@@ -25,7 +27,9 @@ import (
 type target struct {
 	client        versioned.Interface
 	configuration configurationReader
-	namespace     string
+	// secrets are those of the core API, for gen-secrets alone.
+	secrets   corev1client.SecretsGetter
+	namespace string
 }
 
 // plugin is what every command needs, all of it injected.
@@ -36,6 +40,8 @@ type plugin struct {
 	connect func() (target, error)
 	// interactive tells whether somebody can answer a question.
 	interactive func() bool
+	// generate makes the secrets of a new cluster of a Talos version.
+	generate func(talosVersion string) ([]byte, error)
 	// draws tells whether ErrOut is a terminal, on which a line can be drawn over.
 	draws func() bool
 	// pause waits for a moment, or until the context ends.
@@ -50,6 +56,7 @@ func Run(streams genericiooptions.IOStreams, args []string) int {
 		clock:       clock.RealClock{},
 		connect:     func() (target, error) { return connect(config, streams.ErrOut) },
 		interactive: func() bool { return isTerminal(streams.In) },
+		generate:    render.GenerateBundle,
 		draws:       func() bool { return isTerminal(streams.ErrOut) },
 		pause:       pause,
 	})
@@ -99,7 +106,7 @@ func newCommand(p plugin) *cobra.Command {
 	cmd.AddCommand(
 		newDiscoverCommand(p), newPendingCommand(p),
 		newApproveCommand(p), newUnapproveCommand(p), newRejectCommand(p), newUnrejectCommand(p),
-		newConfigCommand(p), newRebootCommand(p),
+		newConfigCommand(p), newRebootCommand(p), newGenSecretsCommand(p),
 	)
 	return cmd
 }
@@ -130,8 +137,13 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 	if err != nil {
 		return target{}, told("cannot use the kubeconfig: "+err.Error(), check)
 	}
+	core, err := corev1client.NewForConfig(restConfig)
+	if err != nil {
+		return target{}, told("cannot use the kubeconfig: "+err.Error(), check)
+	}
 	return target{
 		client:        client,
+		secrets:       core,
 		configuration: newConfigurationReader(client.TalosV1alpha1().RESTClient()),
 		namespace:     namespace,
 	}, nil

@@ -31,6 +31,11 @@ func TestEveryDocumentedCommandWorks(t *testing.T) {
 		for _, line := range lines {
 			t.Run(source+": "+line[1], func(t *testing.T) {
 				args := words(line[1])
+				for i, arg := range args {
+					if arg == "secrets.yaml" {
+						args[i] = bundleFile(t, bundleForTests(t))
+					}
+				}
 				s := newSession(siteFor(args)...)
 				s.input = "y\n"
 				s.then(t, func(c *v1alpha1.TalosCluster) { c.Status.Discovery = sweep(0, 1) })

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -88,6 +89,7 @@ func plantCluster(edits ...func(*v1alpha1.TalosCluster)) *v1alpha1.TalosCluster 
 // session is one run of the plugin against the generated fake: a store without admission and without resourceVersions.
 type session struct {
 	client     *fake.Clientset
+	core       *kubefake.Clientset
 	namespace  string
 	input      string
 	noTerminal bool
@@ -97,6 +99,8 @@ type session struct {
 	configuration    string
 	configurationErr error
 	asked            []string
+	// generate makes secrets; by default the same ones every time, since making them takes a second.
+	generate func(talosVersion string) ([]byte, error)
 	// steps happen one after another, each while the plugin pauses.
 	steps []func()
 
@@ -105,7 +109,7 @@ type session struct {
 }
 
 func newSession(objects ...runtime.Object) *session {
-	s := &session{client: fake.NewSimpleClientset(objects...), namespace: "site-a"}
+	s := &session{client: fake.NewSimpleClientset(objects...), core: kubefake.NewClientset(), namespace: "site-a", generate: func(string) ([]byte, error) { return oneBundle() }}
 	// The fake knows no requests that are posted and not stored.
 	s.client.PrependReactor("create", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.GetSubresource() == "discover", &v1alpha1.DiscoveryRequest{Status: v1alpha1.DiscoveryRequestStatus{RequestedAt: ptr.To(metav1.NewTime(now()))}}, nil
@@ -162,7 +166,7 @@ func (s *session) run(t *testing.T, args ...string) *session {
 		clock:     clock,
 		connect: func() (target, error) {
 			return target{
-				client: s.client, namespace: cmp.Or(*flags.Namespace, s.namespace),
+				client: s.client, secrets: s.core.CoreV1(), namespace: cmp.Or(*flags.Namespace, s.namespace),
 				configuration: func(_ context.Context, namespace, machine string, diff bool) ([]byte, error) {
 					s.asked = append(s.asked, fmt.Sprintf("%s/%s diff=%v", namespace, machine, diff))
 					return []byte(s.configuration), s.configurationErr
@@ -170,6 +174,7 @@ func (s *session) run(t *testing.T, args ...string) *session {
 			}, nil
 		},
 		interactive: func() bool { return !s.noTerminal },
+		generate:    s.generate,
 		draws:       func() bool { return s.draws },
 		pause: func(_ context.Context, duration time.Duration) error {
 			clock.SetTime(clock.Now().Add(duration))
@@ -189,7 +194,7 @@ func (s *session) run(t *testing.T, args ...string) *session {
 
 // writes are the writes that were asked for, of whatever kind.
 func (s *session) writes() []clienttesting.Action {
-	return slices.DeleteFunc(slices.Clone(s.client.Actions()), func(action clienttesting.Action) bool {
+	return slices.DeleteFunc(append(s.client.Actions(), s.core.Actions()...), func(action clienttesting.Action) bool {
 		return action.GetVerb() == "get" || action.GetVerb() == "list"
 	})
 }

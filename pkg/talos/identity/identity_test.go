@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 // Req: T-04
@@ -215,34 +214,4 @@ func TestSwappedUUID(t *testing.T) {
 			t.Errorf("SwappedUUID(%q) is %q, want %q", in, have, want)
 		}
 	}
-}
-
-func FuzzNew(f *testing.F) {
-	f.Add("4c4c4544-0042-3510-8057-b4c04f4d3033", "7X9K2Q3", []byte{0xb4, 0x45, 6, 0xaa, 0, 1}, "igb")
-	f.Add("", "\xff\xfe", []byte{}, "")
-	f.Add("ffffffff-FFFF-ffff-ffff-ffffffffffff", " ", []byte{1}, "cdc_ncm")
-
-	f.Fuzz(func(t *testing.T, uuid, serial string, addr []byte, driver string) {
-		id := New(uuid, serial, []Link{{Physical: true, PermanentAddr: addr, Driver: driver}})
-
-		if id.UUID != "" && !ValidUUID(id.UUID) {
-			t.Errorf("UUID %q", id.UUID)
-		}
-
-		if UUID(id.UUID) != id.UUID || Serial(id.Serial) != id.Serial {
-			t.Errorf("not stable: %+v", id)
-		}
-
-		if id.UUID != "" && SwappedUUID(SwappedUUID(id.UUID)) != id.UUID {
-			t.Errorf("swapping %q twice is not the identity", id.UUID)
-		}
-
-		if utf8.ValidString(serial) && !utf8.ValidString(id.Serial) {
-			t.Errorf("serial %q became invalid", serial)
-		}
-
-		if Same(id, id) != id.Strong() {
-			t.Errorf("Same as itself is %v: %+v", Same(id, id), id)
-		}
-	})
 }

@@ -80,8 +80,6 @@ func (s *session) class(ctx context.Context, err error, of table) Class {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		switch {
-		case broken != nil && apid.RefusesCertificate(broken):
-			return ClassDenied
 		case of.changes:
 			return ClassOutcomeUnknown
 		case code == codes.Unavailable && broken == nil && ctx.Err() == nil:

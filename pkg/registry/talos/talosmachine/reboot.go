@@ -85,9 +85,24 @@ func ask(machine *talos.TalosMachine, hash, user string, now time.Time) error {
 		return refuse("the configuration that waits for a reboot now is %s, and not %s: look at it, then ask for that one", update.Hash, hash)
 	}
 	// Asked for twice, it is done once: the record of the intent must not be lost.
-	if asked := machine.Status.Reboot; asked != nil && asked.Hash == update.Hash && asked.RequestedAt != nil && asked.CompletedAt == nil {
+	if stands(machine) {
 		return nil
 	}
 	machine.Status.Reboot = &talos.MachineRebootStatus{RequestedAt: &metav1.Time{Time: now}, RequestedBy: user, Hash: update.Hash}
 	return nil
+}
+
+// stands tells whether a request for what waits is acted on, or will be. One of which nothing came, or that is older than
+// the approval or than the change, is acted on no more: it has to be made again, and would else be in its own way for ever.
+func stands(machine *talos.TalosMachine) bool {
+	update, asked, given := machine.Status.Update, machine.Status.Reboot, machine.Status.Approval
+	switch {
+	case asked == nil || asked.Hash != update.Hash || asked.RequestedAt == nil || asked.CompletedAt != nil:
+		return false
+	case update.IntendedAt != nil:
+		return true
+	case asked.IntendedAt != nil:
+		return false
+	}
+	return !asked.RequestedAt.Before(update.Since) && (given == nil || !asked.RequestedAt.Before(&given.Time))
 }

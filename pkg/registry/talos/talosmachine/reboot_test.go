@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,19 @@ func TestARebootIsAskedForWhatWaitsAndNothingElse(t *testing.T) {
 		{name: "not approved", machine: waiting(func(m *talos.TalosMachine) { m.Spec.Approved = ptr.To(false) }), refused: []string{"not approved"}},
 		{name: "being deleted", machine: waiting(func(m *talos.TalosMachine) { m.DeletionTimestamp = &earlier }), refused: []string{"being deleted"}},
 		{name: "asked for before: the first one stands", machine: waiting(func(m *talos.TalosMachine) { m.Status.Reboot = before("h2", false, false) }), want: before("h2", false, false)},
-		{name: "under way: the record of the intent stands", machine: waiting(func(m *talos.TalosMachine) { m.Status.Reboot = before("h2", true, false) }), want: before("h2", true, false)},
+		{name: "being sent: the first one stands", machine: waiting(func(m *talos.TalosMachine) {
+			m.Status.Reboot, m.Status.Update.IntendedAt = before("h2", false, false), &earlier
+		}), want: before("h2", false, false)},
+		{name: "under way: the record of the intent stands", machine: waiting(func(m *talos.TalosMachine) {
+			m.Status.Reboot, m.Status.Update.IntendedAt = before("h2", true, false), &earlier
+		}), want: before("h2", true, false)},
+		{name: "nothing came of it: it is asked for anew", machine: waiting(func(m *talos.TalosMachine) { m.Status.Reboot = before("h2", true, false) }), want: asked},
+		{name: "asked for before the approval that stands", machine: waiting(func(m *talos.TalosMachine) {
+			m.Status.Reboot, m.Status.Approval.Time = before("h2", false, false), metav1.Time{Time: earlier.Add(time.Second)}
+		}), want: asked},
+		{name: "asked for before the change went and came again", machine: waiting(func(m *talos.TalosMachine) {
+			m.Status.Reboot, m.Status.Update.Since = before("h2", false, false), &metav1.Time{Time: earlier.Add(time.Second)}
+		}), want: asked},
 		{name: "done, and yet it waits", machine: waiting(func(m *talos.TalosMachine) { m.Status.Reboot = before("h2", true, true) }), want: asked},
 		{name: "asked for something that waited before", machine: waiting(func(m *talos.TalosMachine) { m.Status.Reboot = before("h1", false, false) }), want: asked},
 	} {

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -523,6 +525,100 @@ func TestAConfiguredMachineThatIsBackInMaintenanceIsShown(t *testing.T) {
 		machine := w.machine(uuidA)
 		if !meta.IsStatusConditionTrue(machine.Status.Conditions, ConditionBackInMaintenance) || machine.Status.Phase != v1alpha1.MachineInstalling {
 			t.Errorf("status %+v", machine.Status)
+		}
+	})
+}
+
+// The approval was renewed, as the server does it: what was sent is forgotten.
+// Req: T-18
+func TestAMachineIsBackInMaintenanceUntilItsApprovalIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant()
+		p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
+
+		w := start(t, p, clusterOf("c", addresses("192.0.2.7")))
+		w.settle()
+
+		update := func(edit func(*v1alpha1.TalosMachine)) {
+			t.Helper()
+
+			machine := w.machine(uuidA)
+			edit(machine)
+
+			if _, err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).UpdateStatus(t.Context(), machine, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		back := func() bool {
+			return meta.IsStatusConditionTrue(w.machine(uuidA).Status.Conditions, ConditionBackInMaintenance)
+		}
+		configure := func() {
+			t.Helper()
+			update(func(m *v1alpha1.TalosMachine) {
+				m.Status.Phase = v1alpha1.MachineInstalling
+				m.Status.Configuration = &v1alpha1.MachineConfiguration{AppliedAt: &metav1.Time{Time: time.Now()}}
+			})
+			p.put("192.0.2.7", &node{readErr: &maintenance.Error{Class: maintenance.ClassNotInMaintenance}})
+		}
+
+		configure()
+		w.pass(time.Hour)
+
+		if back() {
+			t.Error("it runs")
+		}
+
+		p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
+		w.pass(maxSkip + Interval)
+
+		if !back() {
+			t.Fatal("it was wiped, and nobody is told")
+		}
+
+		// Approved again: it is configured soon, and not back before it is wiped once more.
+		update(func(m *v1alpha1.TalosMachine) {
+			m.Status.Phase, m.Status.Configuration = v1alpha1.MachineApproved, nil
+			meta.RemoveStatusCondition(&m.Status.Conditions, ConditionBackInMaintenance)
+		})
+		w.pass(10 * Interval)
+
+		if back() {
+			t.Error("it waits for its configuration")
+		}
+
+		configure()
+		w.pass(time.Hour)
+
+		if back() {
+			t.Error("it runs again")
+		}
+
+		p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
+		w.pass(maxSkip + Interval)
+
+		if !back() {
+			t.Error("it was wiped again, and nobody is told")
+		}
+	})
+}
+
+// What a machine told before it was configured may be written down long after.
+// Req: T-18
+func TestAnAnswerFromBeforeTheConfigurationDoesNotMeanBackInMaintenance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, api: fakeapi.New(), plant: newPlant(), events: &events{}}
+		s := w.unstarted().newSweep(clusterOf("c", addresses("192.0.2.7")), nil, false)
+
+		machine := byHand(box(uuidA, 1))
+		machine.Status.Configuration = &v1alpha1.MachineConfiguration{AppliedAt: &metav1.Time{Time: time.Now()}}
+
+		for after, want := range map[time.Duration]bool{-time.Minute: false, 0: false, leaving: false, leaving + time.Second: true} {
+			a := answer{addr: netip.MustParseAddr("192.0.2.7"), at: time.Now().Add(after), read: box(uuidA, 1)}
+
+			observed := s.observed(machine, a)
+			if got := meta.IsStatusConditionTrue(observed.Status.Conditions, ConditionBackInMaintenance); got != want {
+				t.Errorf("read %s after it was configured: %t", after, got)
+			}
 		}
 	})
 }

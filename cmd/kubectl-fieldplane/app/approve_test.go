@@ -488,16 +488,51 @@ func TestNothingThatAMachineTellsReachesTheTerminalRaw(t *testing.T) {
 			Collisions: []v1alpha1.IdentityCollision{{MachineName: uuid, Address: evil, Message: evil}},
 		}
 	})
-	for name, args := range map[string][]string{
-		"approve":           approvalArgs("--dry-run"),
-		"a refusal":         {"approve", "machine", uuid, "--role", "worker"},
-		"pending":           {"pending", "-o", "wide"},
-		"pending as yaml":   {"pending", "-o", "yaml"},
-		"completion":        {"__complete", "approve", "machine", ""},
-		"a refused command": approvalArgs("--fingerprint", fingerprint),
+	rejected := func(m *v1alpha1.TalosMachine) { m.Spec.Rejected = &v1alpha1.MachineRejection{Reason: evil} }
+	runs := func(m *v1alpha1.TalosMachine) {
+		waitingForReboot(m)
+		m.Status.NodeName, m.Status.Update.Hash = evil, evil
+		m.Status.Configuration = &v1alpha1.MachineConfiguration{AppliedAt: ptr.To(metav1.NewTime(now()))}
+		for _, kind := range []string{conditionRebootRequired, conditionUpToDate} {
+			m.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue, Message: evil}}
+		}
+	}
+	doubtful := func(m *v1alpha1.TalosMachine) {
+		for _, kind := range []string{conditionSharesHardware, conditionBackInMaintenance} {
+			withCondition(kind, evil)(m)
+		}
+	}
+	for name, test := range map[string]struct {
+		edit func(*v1alpha1.TalosMachine)
+		args []string
+	}{
+		"approve":            {args: approvalArgs("--dry-run")},
+		"a doubtful machine": {doubtful, approvalArgs("--dry-run", "--accept-shared-hardware")},
+		"another disk":       {anotherDisk, approvalArgs("--dry-run")},
+		"a refusal":          {args: []string{"approve", "machine", uuid, "--role", "worker"}},
+		"a rejected machine": {rejected, approvalArgs("--yes")},
+		"pending":            {doubtful, []string{"pending", "-o", "wide"}},
+		"pending --all":      {rejected, []string{"pending", "--all"}},
+		"pending as yaml":    {args: []string{"pending", "-o", "yaml"}},
+		"completion":         {args: []string{"__complete", "approve", "machine", ""}},
+		"reject":             {args: []string{"reject", "machine", uuid, "--reason", "scrap"}},
+		"unreject":           {rejected, []string{"unreject", "machine", uuid}},
+		"unapprove":          {runs, []string{"unapprove", "machine", uuid, "--yes"}},
+		"reboot":             {runs, []string{"reboot", "machine", uuid, "--yes"}},
+		"discover":           {doubtful, []string{"discover", "plant"}},
+		"a refused command":  {args: approvalArgs("--fingerprint", fingerprint)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSession(machine.DeepCopy(), cluster.DeepCopy()).run(t, args...)
+			machine := machine.DeepCopy()
+			if test.edit != nil {
+				test.edit(machine)
+			}
+			s := newSession(machine, cluster.DeepCopy()).then(t, func(c *v1alpha1.TalosCluster) {
+				found := c.Status.Discovery
+				c.Status.Discovery = sweep(1, 2)
+				c.Status.Discovery.Weak, c.Status.Discovery.Collisions = found.Weak, found.Collisions
+			})
+			s.run(t, test.args...)
 			if s.out == "" {
 				t.Fatalf("prints nothing: %s", s.errOut)
 			}

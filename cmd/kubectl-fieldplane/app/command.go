@@ -76,10 +76,12 @@ func execute(cmd *cobra.Command, errOut io.Writer) int {
 func newCommand(p plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-fieldplane",
-		Short: "See the machines that wait, and approve them",
-		Long: "See the machines that discovery found in the ranges that a TalosCluster declares, and approve them.\n" +
-			"A machine stays untouched until it is approved.",
-		Example: "  # What waits for approval, in every namespace\n" +
+		Short: "Find machines, approve them, and see what they run",
+		Long: "Find machines in the ranges that a TalosCluster declares, approve or reject them, see what they are configured with,\n" +
+			"and reboot them when a change waits for it. A machine stays untouched until it is approved.",
+		Example: "  # Look for machines now\n" +
+			"  kubectl fieldplane discover plant\n\n" +
+			"  # What waits for approval, in every namespace\n" +
 			"  kubectl fieldplane pending -A\n\n" +
 			"  # Look at a machine and approve it as a worker\n" +
 			"  kubectl fieldplane approve machine " + exampleUUID + " --role worker --install-disk /dev/sda",

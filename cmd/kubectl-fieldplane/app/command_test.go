@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
 
 func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
@@ -16,9 +19,16 @@ func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
 		args  []string
 		wants []string
 	}{
-		{[]string{"--help"}, []string{"kubectl fieldplane [command]", "approve", "pending", "kubectl fieldplane pending -A"}},
+		{[]string{"--help"}, []string{"kubectl fieldplane [command]", "approve", "config", "discover", "gen-secrets", "pending", "reboot", "reject", "unapprove", "unreject", "kubectl fieldplane pending -A"}},
 		{nil, []string{"kubectl fieldplane [command]"}},
-		{[]string{"approve", "--help"}, []string{"kubectl fieldplane approve machine UUID --role ROLE", "--install-disk-selector", "--cert-fingerprint", "--dry-run"}},
+		{[]string{"approve", "--help"}, []string{"kubectl fieldplane approve machine UUID --role ROLE", "--install-disk-selector", "--cert-fingerprint", "--dry-run", "--accept-shared-hardware", "--renew"}},
+		{[]string{"discover", "--help"}, []string{"kubectl fieldplane discover CLUSTER", "--no-wait", "--timeout"}},
+		{[]string{"reject", "--help"}, []string{"kubectl fieldplane reject machine UUID --reason TEXT", "kubectl fieldplane pending --all"}},
+		{[]string{"unreject", "--help"}, []string{"kubectl fieldplane unreject machine UUID"}},
+		{[]string{"unapprove", "--help"}, []string{"kubectl fieldplane unapprove machine UUID", "--yes"}},
+		{[]string{"config", "--help"}, []string{"kubectl fieldplane config machine UUID", "--diff"}},
+		{[]string{"reboot", "--help"}, []string{"kubectl fieldplane reboot machine UUID", "--wait"}},
+		{[]string{"gen-secrets", "--help"}, []string{"kubectl fieldplane gen-secrets CLUSTER", "--from-file", "--secret-namespace", "fieldplane-system"}},
 		{[]string{"pending", "--help"}, []string{"kubectl fieldplane pending -A -o wide"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -46,6 +56,12 @@ func TestCompletionOffersTheMachinesThatWait(t *testing.T) {
 		{"after a slash", []string{"approve", "machine/4"}, "machine/" + line},
 		{"nothing after it", []string{"approve", "machine", uuid, ""}, ""},
 		{"roles", []string{"approve", "--role", ""}, "worker\ncontrolplane\n"},
+		{"dry runs", []string{"approve", "--dry-run="}, "none\nserver\n"},
+		{"no reasons", []string{"reject", "--reason", ""}, ""},
+		{"clusters", []string{"discover", ""}, "plant\tdeclares 192.0.2.0/24; it was not swept yet\n"},
+		{"clusters by their beginning", []string{"gen-secrets", "x"}, ""},
+		{"one cluster", []string{"discover", "plant", ""}, ""},
+		{"outputs of secrets", []string{"gen-secrets", "-o", ""}, "yaml\n"},
 		{"outputs", []string{"pending", "-o", ""}, "wide\njson\nyaml\nname\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,6 +71,34 @@ func TestCompletionOffersTheMachinesThatWait(t *testing.T) {
 				t.Errorf("have %q, want %q and no file names", s.out, test.want)
 			}
 		})
+	}
+}
+
+// TestCompletionOffersToEachCommandTheMachinesItIsFor proves that pressing Tab offers no machine that would be refused.
+func TestCompletionOffersToEachCommandTheMachinesItIsFor(t *testing.T) {
+	named := func(name string, edits ...func(*v1alpha1.TalosMachine)) *v1alpha1.TalosMachine {
+		return pendingMachine(append(edits, func(m *v1alpha1.TalosMachine) {
+			m.Name, m.Spec.Endpoint, m.Spec.Identity.Serial, m.Status.Hardware = name, "", "", nil
+		})...)
+	}
+	runs := func(m *v1alpha1.TalosMachine) {
+		approveAs(m, v1alpha1.RoleWorker)
+		m.Status.Phase = v1alpha1.MachineRunning
+	}
+	objects := []runtime.Object{named("back", backInMaintenance), named("changed", waitingForReboot), named("rejected", rejectedMachine), named("runs", runs), named("waits")}
+	for command, want := range map[string]string{
+		"approve":   "back waits",
+		"reject":    "waits",
+		"unreject":  "rejected",
+		"unapprove": "back changed runs",
+		"config":    "back changed runs",
+		"reboot":    "changed",
+	} {
+		s := newSession(objects...).run(t, "__complete", command, "machine", "").wantOK(t)
+		have, _, _ := strings.Cut(s.out, ":4\n")
+		if have := strings.Join(strings.Fields(have), " "); have != want {
+			t.Errorf("%s: have %q, want %q", command, have, want)
+		}
 	}
 }
 

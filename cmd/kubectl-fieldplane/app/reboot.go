@@ -65,6 +65,21 @@ func rebootWaits(machine *v1alpha1.TalosMachine) bool {
 	return approved(machine) && update != nil && update.RebootRequired && update.Hash != ""
 }
 
+// rebootStands tells whether a reboot that was asked for is under way, or waits for its turn. One of which nothing came, or
+// that is older than the approval or than the change, has to be asked for again.
+func rebootStands(machine *v1alpha1.TalosMachine) bool {
+	update, asked, given := machine.Status.Update, machine.Status.Reboot, machine.Status.Approval
+	switch {
+	case !approved(machine) || update == nil || asked == nil || asked.Hash != update.Hash || asked.RequestedAt == nil || asked.CompletedAt != nil:
+		return false
+	case update.IntendedAt != nil:
+		return true
+	case asked.IntendedAt != nil:
+		return false
+	}
+	return !asked.RequestedAt.Before(update.Since) && (given == nil || !asked.RequestedAt.Before(&given.Time))
+}
+
 func (r reboot) run(ctx context.Context) error {
 	shown, err := r.getMachine(ctx, r.machine)
 	if err != nil {
@@ -76,7 +91,7 @@ func (r reboot) run(ctx context.Context) error {
 	}
 	update, asked := shown.Status.Update, shown.Status.Reboot
 	r.printWaiting(ctx, shown)
-	if asked != nil && asked.Hash == update.Hash && asked.RequestedAt != nil && asked.CompletedAt == nil {
+	if rebootStands(shown) {
 		fmt.Fprintf(r.Out, "\nThe reboot was asked for by %s, %s ago; nothing to do.\n", orNone(asked.RequestedBy), age(r.clock.Now(), *asked.RequestedAt))
 	} else {
 		if !r.yes {
@@ -110,7 +125,7 @@ func (r reboot) refuse(machine *v1alpha1.TalosMachine) error {
 		return told("the machine is not approved: nothing is sent to it", fmt.Sprintf("See what it waits for: kubectl fieldplane -n %s pending", r.namespace))
 	case update == nil:
 		return told("no change of the machine's configuration waits", plain)
-	case !rebootWaits(machine):
+	case !rebootWaits(machine) && !rebootStands(machine):
 		return told("the change of the machine's configuration that is under way needs no reboot, as far as is known",
 			plain+fmt.Sprintf(" See how it goes on: kubectl -n %s get talosmachine %s --watch", r.namespace, r.machine))
 	default:
@@ -193,23 +208,32 @@ func (r reboot) look(ctx context.Context) (*v1alpha1.TalosMachine, error) {
 // progressOf tells how far the reboot is, or why it does not go on.
 func (r reboot) progressOf(machine *v1alpha1.TalosMachine, hash string) (done bool, text string, err error) {
 	asked, update := machine.Status.Reboot, machine.Status.Update
+	again := "Run the same command again: it shows what waits now."
 	switch {
 	case asked != nil && asked.Hash == hash && asked.CompletedAt != nil:
 		return true, "", nil
-	case asked == nil || asked.Hash != hash:
-		return false, "", told("the reboot is asked for no more: something else was decided of the machine meanwhile",
-			fmt.Sprintf("Run the same command again: it shows what waits now. Or look: kubectl -n %s get talosmachine %s -o yaml", r.namespace, r.machine))
-	case asked.IntendedAt != nil:
-		return false, "rebooting", nil
 	case !approved(machine):
 		return false, "", told("the machine is approved no more: nothing is sent to it", fmt.Sprintf("See what it waits for: kubectl fieldplane -n %s pending", r.namespace))
+	case asked == nil || asked.Hash != hash:
+		return false, "", told("the reboot is asked for no more: something else was decided of the machine meanwhile", again)
 	case update == nil || update.Hash != hash:
-		return false, "", told("another configuration waits for the machine meanwhile: the reboot was asked for one that does no more",
-			"Run the same command again: it shows what waits now.")
+		return false, "", told("the configuration that the reboot was asked for does not wait any more", again)
+	case asked.IntendedAt != nil && update.IntendedAt != nil:
+		return false, "rebooting", nil
+	case !rebootStands(machine):
+		return false, "", told("nothing came of the reboot"+why(machine), again)
+	case update.IntendedAt != nil:
+		return false, "sending the configuration", nil
+	default:
+		return false, "waiting for its turn" + why(machine), nil
 	}
-	text = "waiting for its turn"
-	if found := meta.FindStatusCondition(machine.Status.Conditions, conditionUpToDate); found != nil && found.Status != metav1.ConditionTrue && found.Message != "" {
-		text += ": " + clean(found.Message)
+}
+
+// why is what the machine says about the configuration that it does not run yet.
+func why(machine *v1alpha1.TalosMachine) string {
+	found := meta.FindStatusCondition(machine.Status.Conditions, conditionUpToDate)
+	if found == nil || found.Status == metav1.ConditionTrue || found.Message == "" {
+		return ""
 	}
-	return false, text, nil
+	return ": " + clean(found.Message)
 }

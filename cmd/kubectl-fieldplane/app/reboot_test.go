@@ -79,6 +79,11 @@ func TestRebootWarnsOfWhatItInterrupts(t *testing.T) {
 // Req: T-18a
 func TestRebootWaitsUntilTheMachineIsBack(t *testing.T) {
 	intended := func(r *v1alpha1.MachineRebootStatus) { r.IntendedAt = ptr.To(metav1.NewTime(now())) }
+	sending := func(m *v1alpha1.TalosMachine) {
+		rebootAsked()(m)
+		m.Status.Update.IntendedAt = ptr.To(metav1.NewTime(now()))
+	}
+	rebooting := func(m *v1alpha1.TalosMachine) { sending(m); rebootAsked(intended)(m) }
 	completed := func(r *v1alpha1.MachineRebootStatus) { r.CompletedAt = ptr.To(metav1.NewTime(now())) }
 	for _, test := range []struct {
 		name string
@@ -88,15 +93,19 @@ func TestRebootWaitsUntilTheMachineIsBack(t *testing.T) {
 		what, todo string
 		lines      []string
 	}{
-		{name: "and says so", first: rebootAsked(), then: []func(*v1alpha1.TalosMachine){rebootAsked(intended), rebootAsked(intended, completed)},
+		{name: "and says so", first: rebootAsked(), then: []func(*v1alpha1.TalosMachine){sending, rebooting, rebootAsked(intended, completed)},
 			lines: []string{"waiting for its turn\n"}},
 		{name: "with what it waits for", first: func(m *v1alpha1.TalosMachine) {
 			rebootAsked()(m)
 			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: conditionUpToDate, Status: metav1.ConditionFalse, Message: "mixer-2 is not ready\x1b"})
 		}, then: []func(*v1alpha1.TalosMachine){rebootAsked(intended, completed)}, lines: []string{"waiting for its turn: mixer-2 is not ready\uFFFD\n"}},
-		{name: "and not for ever", first: rebootAsked(intended), what: "does not run the new configuration within 20m0s", todo: "It goes on without this command", lines: []string{"rebooting\n"}},
+		{name: "unless nothing comes of it", first: rebooting, then: []func(*v1alpha1.TalosMachine){func(m *v1alpha1.TalosMachine) {
+			m.Status.Update.IntendedAt = nil
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: conditionUpToDate, Status: metav1.ConditionFalse, Message: "look at its console"})
+		}}, what: "nothing came of the reboot: look at its console", todo: "Run the same command again"},
+		{name: "and not for ever", first: rebooting, what: "does not run the new configuration within 20m0s", todo: "It goes on without this command", lines: []string{"rebooting\n"}},
 		{name: "unless another configuration comes to wait", first: rebootAsked(), then: []func(*v1alpha1.TalosMachine){func(m *v1alpha1.TalosMachine) { m.Status.Update.Hash = "other" }},
-			what: "another configuration waits", todo: "Run the same command again"},
+			what: "does not wait any more", todo: "Run the same command again"},
 		{name: "unless the approval is taken back", first: rebootAsked(), then: []func(*v1alpha1.TalosMachine){func(m *v1alpha1.TalosMachine) { m.Spec.Approved = ptr.To(false) }},
 			what: "is approved no more", todo: "pending"},
 		{name: "unless the request is gone", first: rebootAsked(), then: []func(*v1alpha1.TalosMachine){func(m *v1alpha1.TalosMachine) { m.Status.Reboot = nil }},
@@ -131,10 +140,33 @@ func TestRebootWaitsUntilTheMachineIsBack(t *testing.T) {
 
 // Req: T-18a
 func TestRebootIsAskedForOnce(t *testing.T) {
-	s := newSession(pendingMachine(waitingForReboot, rebootAsked()), plantCluster()).run(t, "reboot", "machine", uuid).wantOK(t)
-	wantContains(t, s.out, "The reboot was asked for by alice, 60s ago; nothing to do.\n")
-	if writes := s.writes(); len(writes) != 0 {
-		t.Errorf("asked again: %v", writes)
+	at := func(ago time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now().Add(-ago))) }
+	for _, test := range []struct {
+		name  string
+		edit  func(*v1alpha1.TalosMachine)
+		again bool
+	}{
+		{"it waits for its turn", func(*v1alpha1.TalosMachine) {}, false},
+		{"the machine reboots", func(m *v1alpha1.TalosMachine) {
+			m.Status.Update.IntendedAt, m.Status.Reboot.IntendedAt, m.Status.Update.RebootRequired = at(0), at(0), false
+		}, false},
+		{"but again when nothing came of it", func(m *v1alpha1.TalosMachine) { m.Status.Reboot.IntendedAt = at(0) }, true},
+		{"but again when the machine was approved anew since", func(m *v1alpha1.TalosMachine) { m.Status.Approval.Time = *at(0) }, true},
+		{"but again when the change came again since", func(m *v1alpha1.TalosMachine) { m.Status.Update.Since = at(0) }, true},
+		{"but again for another change", func(m *v1alpha1.TalosMachine) { m.Status.Reboot.Hash = "other" }, true},
+		{"but again when it was done before", func(m *v1alpha1.TalosMachine) { m.Status.Reboot.CompletedAt = at(0) }, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSession(pendingMachine(waitingForReboot, rebootAsked(), test.edit), plantCluster()).run(t, "reboot", "machine", uuid, "--yes").wantOK(t)
+			if test.again {
+				s.wantReboot(t)
+				return
+			}
+			wantContains(t, s.out, "The reboot was asked for by alice, 60s ago; nothing to do.\n")
+			if writes := s.writes(); len(writes) != 0 {
+				t.Errorf("asked again: %v", writes)
+			}
+		})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/controllers/bootstrap"
 	"github.com/fieldplane/fieldplane/pkg/controllers/clusterstatus"
 	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
@@ -97,6 +98,10 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				Recorder: recorder, Clock: settings.Clock, Dial: maintenance.Dial,
 			}),
 			"machinestate": machinestate.New(machinestate.Config{
+				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
+				Recorder: recorder, Clock: settings.Clock, Dial: machine.Dial,
+			}),
+			"bootstrap": bootstrap.New(bootstrap.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
 				Recorder: recorder, Clock: settings.Clock, Dial: machine.Dial,
 			}),

@@ -53,7 +53,7 @@ func (p plugin) printConfiguration(ctx context.Context, t target, machine string
 	if err != nil {
 		return attempt{
 			to: "read the configuration", namespace: t.namespace, machine: machine,
-			needs: right{verb: "get", resource: "talosmachines", subresource: "config"},
+			needs: operatorRight("get", "talosmachines", "config"),
 		}.explain(err)
 	}
 	if diff && strings.TrimSpace(string(text)) == "" {

@@ -54,7 +54,7 @@ func TestConfigTellsWhatTheServerAnswers(t *testing.T) {
 		{"there is no such machine", apierrors.NewNotFound(group, uuid), "there is no machine " + uuid, "pending -A"},
 		{"its cluster is not there", apierrors.NewNotFound(v1alpha1.Resource("talosclusters"), "plant"), `talosclusters.talos.fieldplane.dev "plant" not found`, "Settle what the server names"},
 		{"the right is missing", apierrors.NewForbidden(v1alpha1.Resource("talosmachines/config"), uuid, errors.New("no")), "forbidden",
-			"it is get on talosmachines/config, which view, edit and admin do not have. Ask for a RoleBinding in namespace site-a, and check with: " +
+			"it is get on talosmachines/config, which the ClusterRole fieldplane-talos-operator has. Ask for a RoleBinding in namespace site-a, and check with: " +
 				"kubectl auth can-i get talosmachines.talos.fieldplane.dev/" + uuid + " --subresource=config -n site-a"},
 		{"it has no role yet", apierrors.NewConflict(group, uuid, errors.New("render: machine role is not set")), "machine role is not set", "Settle what the server names"},
 		{"the machine does not answer", apierrors.NewServiceUnavailable("192.0.2.10 does not answer"), "192.0.2.10 does not answer", "kubectl get apiservice"},

@@ -77,7 +77,7 @@ func newDiscoverCommand(p plugin) *cobra.Command {
 func (d discover) attempt() attempt {
 	return attempt{
 		to: "ask for a sweep", namespace: d.namespace, cluster: d.cluster, writes: true,
-		needs: right{verb: "create", resource: "talosclusters", subresource: "discover"},
+		needs: operatorRight("create", "talosclusters", "discover"),
 	}
 }
 

@@ -220,7 +220,7 @@ func TestDiscoverTellsWhatTheServerAnswers(t *testing.T) {
 		what, todo string
 	}{
 		{"a missing right", apierrors.NewForbidden(v1alpha1.Resource("talosclusters/discover"), "plant", errors.New(`User "bob" cannot create`)), `User "bob" cannot create`,
-			"it is create on talosclusters/discover, which view, edit and admin do not have. Ask for a RoleBinding in namespace site-a, and check with: " +
+			"it is create on talosclusters/discover, which the ClusterRole fieldplane-talos-operator has. Ask for a RoleBinding in namespace site-a, and check with: " +
 				"kubectl auth can-i create talosclusters.talos.fieldplane.dev/plant --subresource=discover -n site-a"},
 		{"paused meanwhile", apierrors.NewConflict(group, "plant", errors.New("spec.paused stops discovery")), "spec.paused stops discovery", "Settle what the server names"},
 		{"no such subresource", apierrors.NewGenericServerResponse(404, "post", group, "plant", "404 page not found", 0, true), "does not know talosclusters/discover", "older than this plugin"},

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
@@ -38,6 +39,13 @@ func TestEveryDocumentedCommandWorks(t *testing.T) {
 				}
 				s := newSession(siteFor(args)...)
 				s.input = "y\n"
+				s.thenMachine(t, rebootAsked(func(r *v1alpha1.MachineRebootStatus) { r.CompletedAt = r.RequestedAt }))
+				done := s.steps
+				s.steps = nil
+				s.client.PrependReactor("create", "talosmachines", func(clienttesting.Action) (bool, runtime.Object, error) {
+					done[0]()
+					return true, &v1alpha1.RebootRequest{}, nil
+				})
 				s.then(t, func(c *v1alpha1.TalosCluster) { c.Status.Discovery = sweep(0, 1) })
 				s.run(t, args...).wantOK(t)
 			})

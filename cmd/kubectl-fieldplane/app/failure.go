@@ -26,8 +26,12 @@ func told(what, todo string) error { return &failure{what: what, todo: todo} }
 // right is what RBAC has to allow beside reading.
 type right struct {
 	verb, resource, subresource string
-	// role is the ClusterRole that has it, if one of ours does.
+	// role is the ClusterRole that has it.
 	role string
+}
+
+func operatorRight(verb, resource, subresource string) right {
+	return right{verb: verb, resource: resource, subresource: subresource, role: "fieldplane-talos-operator"}
 }
 
 func approveRight() right {
@@ -107,13 +111,10 @@ func (a attempt) getArguments() string {
 }
 
 func (a attempt) explainRight() string {
-	granted := fmt.Sprintf("it is %s on %s/%s, which view, edit and admin do not have", a.needs.verb, a.needs.resource, a.needs.subresource)
-	if a.needs.role != "" {
-		granted = "the ClusterRole " + a.needs.role + " has it"
-	}
-	return fmt.Sprintf("If a right is missing: %s. Ask for a RoleBinding in namespace %s, and check with: "+
+	return fmt.Sprintf("If a right is missing: it is %s on %s/%s, which the ClusterRole %s has. Ask for a RoleBinding in namespace %s, and check with: "+
 		"kubectl auth can-i %s %s.%s/%s --subresource=%s -n %s",
-		granted, a.namespace, a.needs.verb, a.needs.resource, v1alpha1.GroupName, a.machine+a.cluster, a.needs.subresource, a.namespace)
+		a.needs.verb, a.needs.resource, a.needs.subresource, a.needs.role, a.namespace,
+		a.needs.verb, a.needs.resource, v1alpha1.GroupName, a.machine+a.cluster, a.needs.subresource, a.namespace)
 }
 
 const apiService = "v1alpha1.talos.fieldplane.dev"

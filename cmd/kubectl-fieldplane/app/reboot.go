@@ -104,7 +104,7 @@ func (r reboot) run(ctx context.Context) error {
 		if _, err := r.client.TalosV1alpha1().TalosMachines(r.namespace).RequestReboot(ctx, r.machine, request, metav1.CreateOptions{}); err != nil {
 			return attempt{
 				to: "ask for the reboot", namespace: r.namespace, machine: r.machine, writes: true,
-				needs: right{verb: "create", resource: "talosmachines", subresource: "reboot"},
+				needs: operatorRight("create", "talosmachines", "reboot"),
 			}.explain(err)
 		}
 		fmt.Fprintf(r.Out, "The reboot of %s was asked for.\n", resourceName(r.machine))

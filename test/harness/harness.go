@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -133,13 +134,24 @@ func (e *Env) Admin(t testing.TB) versioned.Interface {
 }
 
 // As is a client of our kinds as another user, through the aggregator.
-func (e *Env) As(t testing.TB, user string, groups ...string) versioned.Interface {
+func (e *Env) As(t testing.TB, name string, groups ...string) versioned.Interface {
 	t.Helper()
-	config, err := e.Cluster.UserConfig(user, groups...)
+	config, err := e.Cluster.UserConfig(name, groups...)
 	if err != nil {
-		t.Fatalf("client certificate of %s: %v", user, err)
+		t.Fatalf("client certificate of %s: %v", name, err)
 	}
 	return clientFor(t, config)
+}
+
+// ServerConfig makes requests in the server's own name, for tests that arrange what it alone may write: the status of most
+// kinds. A controller that keeps the same member undoes it.
+func (e *Env) ServerConfig() *rest.Config {
+	config := rest.CopyConfig(e.Cluster.AdminConfig())
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + installation.Namespace + ":" + installation.ServiceAccount,
+		Groups:   []string{user.SystemPrivilegedGroup},
+	}
+	return config
 }
 
 // Host is a client of the host cluster's own kinds as its administrator.

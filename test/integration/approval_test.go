@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,16 @@ func (m *machines) refused(t testing.TB, what string, err error, texts ...string
 			t.Errorf("%s: the refusal says nothing of %q: %v", what, text, err)
 		}
 	}
+}
+
+// server is a client in the server's own name, which alone may write status.
+func (m *machines) server(t testing.TB) client.TalosMachineInterface {
+	t.Helper()
+	server, err := versioned.NewForConfig(env.ServerConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server.TalosV1alpha1().TalosMachines(m.namespace)
 }
 
 func isApproved(machine *v1alpha1.TalosMachine) bool { return ptr.Deref(machine.Spec.Approved, false) }
@@ -298,9 +309,10 @@ func TestNeitherEditNorAStatusWriteEverApproves(t *testing.T) {
 		{"--type=merge", `{"status":{"phase":"Approved","approval":{"user":"mallory","time":"2026-01-01T00:00:00Z","identity":{}}}}`},
 		{"--type=json", `[{"op":"replace","path":"/spec/approved","value":true}]`},
 	} {
-		if output, err := env.Kubectl(t, "", "patch", m.kind.full(), machine.Name, "-n", m.namespace, "--as="+m.user, "--subresource=status", patch.how, "-p", patch.body); err != nil {
-			t.Errorf("patch of status: %v\n%s", err, output)
-		}
+		args := []string{"patch", m.kind.full(), machine.Name, "-n", m.namespace, "--subresource=status", patch.how, "-p", patch.body}
+		kubectlFails(t, "", append(args, "--as="+m.user), "Forbidden", "controllers alone")
+		// Nor does the server's own, which is let in.
+		env.MustKubectl(t, "", append(args, "--as="+env.ServerConfig().Impersonate.UserName, "--as-group="+env.ServerConfig().Impersonate.Groups[0])...)
 		if now := m.read(t, machine.Name); isApproved(now) || now.Status.Approval != nil {
 			t.Errorf("patch of status with %s approves: %+v %+v", patch.body, now.Spec, now.Status)
 		}
@@ -334,14 +346,17 @@ func TestStatusKeepsWhoApprovedWhenAndForWhichIdentityAndFingerprint(t *testing.
 			now := m.read(t, machine.Name)
 			have := now.Status.Approval
 			if have == nil || have.User != m.user || have.Time.Time.Before(began) || time.Since(have.Time.Time) > time.Minute ||
-				have.Identity.UUID != machine.Name || have.Identity.Serial != "S1" ||
+				have.Identity.UUID != machine.Name || have.Identity.Serial != machine.Spec.Identity.Serial ||
 				have.Fingerprint != tc.fingerprint || have.UnverifiedFingerprint != tc.unverified {
 				t.Fatalf("status.approval is %+v", have)
 			}
 			// Nobody rewrites history.
 			for _, patch := range []string{`{"status":{"approval":{"user":"mallory"}}}`, `{"status":{"approval":null}}`} {
-				if err := m.patch(t, machine.Name, patch, "status"); err != nil {
+				if err := m.patch(t, machine.Name, patch, "status"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "controllers alone") {
 					t.Errorf("%s: %v", patch, err)
+				}
+				if _, err := m.server(t).Patch(t.Context(), machine.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+					t.Errorf("%s by the server: %v", patch, err)
 				}
 			}
 			if err := m.patch(t, machine.Name, `{"status":{"approval":null}}`, "approval"); err != nil {
@@ -447,12 +462,19 @@ func TestWhatWasApprovedIsChangedAndTakenBackWithTheVerbAlone(t *testing.T) {
 	if err := m.patch(t, refused.Name, `{"spec":{"nodeLabels":{"a":"b"}},"metadata":{"labels":{"a":"b"}}}`); err != nil {
 		t.Errorf("labels: %v", err)
 	}
-	// A machine that is not approved is anybody's who may update it.
+	// A machine that is not approved is anybody's who may update it, but for what an approver says alone.
 	pending := m.pending(t)
-	for _, change := range changes[1:] {
+	for _, change := range append(slices.Clone(changes[2:6]), struct{ name, patch, says string }{"role", `{"spec":{"role":"controlplane"}}`, ""}) {
 		if err := m.patch(t, pending.Name, change.patch); err != nil {
 			t.Errorf("%s of a pending machine: %v", change.name, err)
 		}
+	}
+	for member, value := range map[string]string{
+		"spec.acceptedFingerprint": `"` + fingerprint + `"`, "spec.acceptUnverifiedFingerprint": "true", "spec.acceptSharedHardware": "true", "spec.rejected": `{"reason":"x"}`,
+	} {
+		patch := `{"spec":{"` + strings.TrimPrefix(member, "spec.") + `":` + value + `}}`
+		m.refused(t, member+" of a pending machine", m.patch(t, pending.Name, patch), member)
+		m.refused(t, member+" of a pending machine through the subresource", m.patch(t, pending.Name, patch, "approval"), member)
 	}
 
 	m.grant(t, "approve", "talosmachines/approval")

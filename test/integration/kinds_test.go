@@ -3,11 +3,13 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	physicalv1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
@@ -36,8 +38,10 @@ type kind struct {
 	condition string
 	// reached is a status that the object has by itself, as kubectl wait writes it.
 	reached string
-	// status is a status that an administrator may write; nil if only the server's own controllers may.
+	// status is a status that lasts when it is written; nil if the controllers would undo any.
 	status fields
+	// own tells that the server alone may write the status.
+	own bool
 }
 
 // name is the n-th name of an object of the kind: machines are named by UUID.
@@ -46,6 +50,11 @@ func (k kind) name(n int) string {
 		return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
 	}
 	return fmt.Sprintf("%s-%d", k.shortName, n)
+}
+
+// serial is the serial number of the machine with the name: S1 of the first. Two that share one are told apart by status.
+func serial(name string) string {
+	return "S" + strings.TrimLeft(name[strings.LastIndex(name, "-")+1:], "0")
 }
 
 func (k kind) gvr() schema.GroupVersionResource { return k.gv.WithResource(k.resource) }
@@ -130,14 +139,15 @@ func kinds() []kind {
 			defaulted: []string{"spec", "probe", "period"}, filledIn: "1s",
 			invalid: `{"spec":{"controllerRef":null}}`, refusal: "spec.controllerRef",
 			condition: "ControllerFound=False", reached: "{.status.state}=Unknown",
+			own: true,
 		},
 		{
 			kind: "Controller", resource: "controllers", shortName: "ctlr", gv: physicalv1alpha1.SchemeGroupVersion,
 			spec: func(string) fields { return fields{"nodeName": "first.example"} },
 			path: []string{"spec", "nodeName"}, first: "first.example", second: "second.example",
 			invalid: `{"spec":{"simulation":true}}`, refusal: "at most one of nodeName, machineRef and simulation",
-			condition: "Tested=True", reached: "{.status.nodeName}=tested",
-			status: fields{"nodeName": "tested", "conditions": conditions("True")},
+			condition: "Ready=False", reached: "{.status.phase}=AwaitingNode",
+			status: fields{"lastAlive": "2026-01-01T00:00:00Z"},
 		},
 		{
 			kind: "ControlModule", resource: "controlmodules", shortName: "cmod", gv: physicalv1alpha1.SchemeGroupVersion,
@@ -156,6 +166,7 @@ func kinds() []kind {
 			invalid: `{"spec":{"holdOn":["Offline"]}}`, refusal: "spec.holdOn",
 			// Nobody keeps a condition on Units yet, and nobody but a controller may.
 			condition: "", reached: "{.status.state}=Idle",
+			own: true,
 		},
 		{
 			kind: "TalosCluster", resource: "talosclusters", shortName: "tc", gv: talosv1alpha1.SchemeGroupVersion,
@@ -168,18 +179,18 @@ func kinds() []kind {
 			path: []string{"spec", "kubernetesVersion"}, first: "v1.36.1", second: "v1.36.2",
 			invalid: `{"spec":{"discovery":{"cidrs":["192.0.2.0/23"]}}}`, refusal: "spec.discovery.cidrs[0]",
 			condition: "DiscoveryReady=False", reached: "{.status.machines.total}=7",
-			status: fields{"machines": fields{"total": int64(7)}},
+			status: fields{"machines": fields{"total": int64(7)}}, own: true,
 		},
 		{
 			kind: "TalosMachine", resource: "talosmachines", shortName: "tm", gv: talosv1alpha1.SchemeGroupVersion,
 			spec: func(name string) fields {
-				return fields{"clusterRef": fields{"name": "cluster"}, "identity": fields{"uuid": name, "serial": "S1"}, "role": "worker"}
+				return fields{"clusterRef": fields{"name": "cluster"}, "identity": fields{"uuid": name, "serial": serial(name)}, "role": "worker"}
 			},
 			path: []string{"spec", "role"}, first: "worker", second: "controlplane",
 			defaulted: []string{"status", "phase"}, filledIn: "Pending",
-			invalid: `{"spec":{"identity":{"serial":"S2"}}}`, refusal: "spec.identity",
+			invalid: `{"spec":{"identity":{"serial":"another"}}}`, refusal: "spec.identity",
 			condition: "Tested=True", reached: "{.status.phase}=Pending",
-			status: fields{"observedEndpoint": "192.0.2.9", "conditions": conditions("True")},
+			status: fields{"observedEndpoint": "192.0.2.9", "conditions": conditions("True")}, own: true,
 		},
 	}
 }
@@ -212,6 +223,29 @@ func objects(t testing.TB, k kind, namespace string) dynamic.ResourceInterface {
 		t.Fatal(err)
 	}
 	return client.Resource(k.gvr()).Namespace(namespace)
+}
+
+// statusWriter is a client that may write a kind's status.
+func statusWriter(t testing.TB, k kind, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	if !k.own {
+		return objects(t, k, namespace)
+	}
+	client, err := dynamic.NewForConfig(env.ServerConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(k.gvr()).Namespace(namespace)
+}
+
+// writeStatus merges a status into a stored one.
+func writeStatus(t testing.TB, k kind, namespace, name string, status fields) *unstructured.Unstructured {
+	t.Helper()
+	written, err := statusWriter(t, k, namespace).Patch(t.Context(), name, types.MergePatchType, []byte(toJSON(fields{"status": status})), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatalf("status of %s %s: %v", k.kind, name, err)
+	}
+	return written
 }
 
 // create makes an object that must be accepted.

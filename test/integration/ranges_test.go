@@ -201,7 +201,11 @@ func TestWhatMakesAMachineThatMachineNeverChanges(t *testing.T) {
 		}
 		// The subresources carry none of it.
 		for _, subresource := range []string{"status", "approval", "endpoint"} {
-			if _, err := client.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":`+tc.spec+`}`), metav1.PatchOptions{}, subresource); err != nil {
+			writer := client
+			if subresource == "status" {
+				writer = statusWriter(t, k, namespace)
+			}
+			if _, err := writer.Patch(t.Context(), name, types.MergePatchType, []byte(`{"spec":`+tc.spec+`}`), metav1.PatchOptions{}, subresource); err != nil {
 				t.Errorf("%s through %s: %v", tc.name, subresource, err)
 			}
 		}

@@ -83,7 +83,12 @@ func TestEveryVerbOfKubectlWorksOnEveryKind(t *testing.T) {
 
 		// wait, describe, auth can-i.
 		if k.status != nil {
-			kubectl("", "patch", k.full(), one, "--subresource=status", "--type=merge", "-p", toJSON(fields{"status": k.status}))
+			patch := []string{"patch", k.full(), one, "--subresource=status", "--type=merge", "-p", toJSON(fields{"status": k.status})}
+			if k.own {
+				kubectlFails(t, "", append(patch, "-n", namespace), "Forbidden", "controllers alone")
+				patch = append(patch, "--as="+env.ServerConfig().Impersonate.UserName, "--as-group="+env.ServerConfig().Impersonate.Groups[0])
+			}
+			kubectl("", patch...)
 		}
 		kubectl("", "wait", k.full()+"/"+one, "--for=jsonpath="+k.reached, "--timeout=20s")
 		if k.condition != "" {
@@ -491,8 +496,12 @@ func TestDiscoveryTellsTheVerbsAndSubresourcesOfEveryKind(t *testing.T) {
 			k.resource:             "[create delete deletecollection get list patch update watch]",
 			k.resource + "/status": "[get patch update]",
 		}
-		if k.kind == "TalosMachine" {
+		switch k.kind {
+		case "TalosMachine":
 			want[k.resource+"/approval"], want[k.resource+"/endpoint"] = "[get patch update]", "[get patch update]"
+			want[k.resource+"/config"], want[k.resource+"/reboot"] = "[get]", "[create]"
+		case "TalosCluster":
+			want[k.resource+"/discover"] = "[create]"
 		}
 		for name, verbsWanted := range want {
 			if verbs[name] != verbsWanted {

@@ -92,7 +92,10 @@ func TestASubresourceOfAnObjectThatWasMadeAnewIsNotWrittenForTheOld(t *testing.T
 			_, err := m.admin.UpdateEndpoint(t.Context(), old.Name, old, metav1.UpdateOptions{})
 			return err
 		},
-		"status":            func() error { _, err := m.admin.UpdateStatus(t.Context(), old, metav1.UpdateOptions{}); return err },
+		"status": func() error {
+			_, err := m.server(t).UpdateStatus(t.Context(), old, metav1.UpdateOptions{})
+			return err
+		},
 		"the main resource": func() error { _, err := m.admin.Update(t.Context(), old, metav1.UpdateOptions{}); return err },
 	} {
 		if err := write(); !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -72,10 +73,16 @@ func (s *Subresource) GetResetFieldsFilter() map[fieldpath.APIVersion]fieldpath.
 	return s.filters
 }
 
-// Change changes the subresource's part of a stored object on behalf of a request to another path, which has been let in:
-// the status for a request that is to be answered there. What the change sees is the stored version, and it is written over
-// no other: on a conflict it is asked again. Its error ends the request, and nothing is written then, nor by a dry run.
-func (s *Subresource) Change(ctx context.Context, name string, dryRun []string, change func(obj runtime.Object) error) (runtime.Object, error) {
+// ChangeStatus changes the status of a stored object on behalf of a request to another path, which has been let in; s is the
+// kind's status subresource. What the change sees is the stored version, and it is written over no other: on a conflict it
+// is asked again. Its error ends the request, and nothing is written then, nor by a dry run.
+func (s *Subresource) ChangeStatus(ctx context.Context, name string, dryRun []string, change func(obj runtime.Object) error) (runtime.Object, error) {
+	// What is validated is a status, and not the request.
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok {
+		status := *info
+		status.Verb, status.Subresource = "update", "status"
+		ctx = genericapirequest.WithRequestInfo(ctx, &status)
+	}
 	changed := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		obj := stored.DeepCopyObject()
 		return obj, change(obj)

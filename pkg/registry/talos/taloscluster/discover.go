@@ -46,7 +46,7 @@ func (d *Discover) Create(ctx context.Context, name string, obj runtime.Object, 
 	if err := validate(ctx, request.DeepCopy()); err != nil {
 		return nil, err
 	}
-	changed, err := d.status.Change(ctx, name, options.DryRun, func(obj runtime.Object) error {
+	changed, err := d.status.ChangeStatus(ctx, name, options.DryRun, func(obj runtime.Object) error {
 		return ask(obj.(*talos.TalosCluster), d.clock.Now())
 	})
 	if err != nil {

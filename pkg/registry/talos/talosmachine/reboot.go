@@ -51,7 +51,7 @@ func (r *Reboot) Create(ctx context.Context, name string, obj runtime.Object, va
 	if info, ok := genericapirequest.UserFrom(ctx); ok {
 		user = info.GetName()
 	}
-	changed, err := r.status.Change(ctx, name, options.DryRun, func(obj runtime.Object) error {
+	changed, err := r.status.ChangeStatus(ctx, name, options.DryRun, func(obj runtime.Object) error {
 		return ask(obj.(*talos.TalosMachine), request.Spec.Hash, user, r.clock.Now())
 	})
 	if err != nil {

@@ -31,7 +31,12 @@ func newConfigurationReader(client rest.Interface) configurationReader {
 		if diff {
 			request = request.Param("diff", "running")
 		}
-		return request.DoRaw(ctx)
+		// Not DoRaw, whose errors leave out what the server says.
+		result := request.Do(ctx)
+		if err := result.Error(); err != nil {
+			return nil, err
+		}
+		return result.Raw()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest/fake"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -68,6 +70,18 @@ func TestConfigTellsWhatTheServerAnswers(t *testing.T) {
 	}
 }
 
+// answering is a REST client that gets one answer, and tells what it was asked.
+func answering(code int, contentType, body string, asked *string) *fake.RESTClient {
+	return &fake.RESTClient{
+		NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
+		GroupVersion:         v1alpha1.SchemeGroupVersion,
+		Client: fake.CreateHTTPClient(func(req *http.Request) (*http.Response, error) {
+			*asked = req.Method + " " + req.URL.RequestURI()
+			return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewBufferString(body))}, nil
+		}),
+	}
+}
+
 // Req: T-15
 func TestTheConfigurationIsReadOffItsSubresource(t *testing.T) {
 	for diff, want := range map[bool]string{
@@ -75,17 +89,34 @@ func TestTheConfigurationIsReadOffItsSubresource(t *testing.T) {
 		true:  "/namespaces/site-a/talosmachines/" + uuid + "/config?diff=running",
 	} {
 		have := ""
-		client := &fake.RESTClient{
-			NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
-			GroupVersion:         v1alpha1.SchemeGroupVersion,
-			Client: fake.CreateHTTPClient(func(req *http.Request) (*http.Response, error) {
-				have = req.Method + " " + req.URL.RequestURI()
-				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewBufferString("machine: {}\n"))}, nil
-			}),
-		}
+		client := answering(http.StatusOK, "text/yaml; charset=utf-8", "machine: {}\n", &have)
 		text, err := newConfigurationReader(client)(context.Background(), "site-a", uuid, diff)
 		if err != nil || string(text) != "machine: {}\n" || !strings.HasPrefix(have, "GET ") || !strings.HasSuffix(have, want) {
 			t.Errorf("%v %q, asked for %s, want %s", err, text, have, want)
 		}
+	}
+}
+
+// Req: T-11, T-15
+func TestWhyThereIsNoConfigurationIsToldInTheServersWords(t *testing.T) {
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"%s","code":%d,"message":"render: machine role is not set"}`
+	for _, test := range []struct {
+		code   int
+		reason metav1.StatusReason
+	}{
+		{http.StatusConflict, metav1.StatusReasonConflict},
+		{http.StatusNotFound, metav1.StatusReasonNotFound},
+		{http.StatusForbidden, metav1.StatusReasonForbidden},
+		{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable},
+	} {
+		client := answering(test.code, "application/json", fmt.Sprintf(status, test.reason, test.code), new(string))
+		_, err := newConfigurationReader(client)(context.Background(), "site-a", uuid, false)
+		if apierrors.ReasonForError(err) != test.reason || err.Error() != "render: machine role is not set" || notServed(err) {
+			t.Errorf("%d: have %v", test.code, err)
+		}
+	}
+	_, err := newConfigurationReader(answering(http.StatusNotFound, "text/plain", "404 page not found", new(string)))(context.Background(), "site-a", uuid, false)
+	if !notServed(err) {
+		t.Errorf("a path that is not served: %v", err)
 	}
 }

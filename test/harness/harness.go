@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -134,11 +133,11 @@ func (e *Env) Admin(t testing.TB) versioned.Interface {
 }
 
 // As is a client of our kinds as another user, through the aggregator.
-func (e *Env) As(t testing.TB, name string, groups ...string) versioned.Interface {
+func (e *Env) As(t testing.TB, user string, groups ...string) versioned.Interface {
 	t.Helper()
-	config, err := e.Cluster.UserConfig(name, groups...)
+	config, err := e.Cluster.UserConfig(user, groups...)
 	if err != nil {
-		t.Fatalf("client certificate of %s: %v", name, err)
+		t.Fatalf("client certificate of %s: %v", user, err)
 	}
 	return clientFor(t, config)
 }
@@ -149,7 +148,7 @@ func (e *Env) ServerConfig() *rest.Config {
 	config := rest.CopyConfig(e.Cluster.AdminConfig())
 	config.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:" + installation.Namespace + ":" + installation.ServiceAccount,
-		Groups:   []string{user.SystemPrivilegedGroup},
+		Groups:   []string{"system:masters"},
 	}
 	return config
 }

@@ -332,6 +332,34 @@ func TestARunningSweepTellsItsProgress(t *testing.T) {
 }
 
 // Req: T-10
+func TestTheCountsOfARunningSweepAreItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant()
+		p.put("192.0.2.7", &node{hardware: box(uuidOf(1), 1)})
+
+		w := start(t, p, clusterOf("c", everyCandidate())) // 17 s
+		w.pass(20 * time.Second)
+
+		if found := w.found("c"); found.CompletedAt == nil || found.Answered != 1 || found.Registered != 1 {
+			t.Fatalf("the first sweep: %+v", found)
+		}
+
+		w.ask("c")
+		w.settle()
+
+		if found := w.found("c"); found.CompletedAt != nil || found.Answered != 0 || found.Registered != 0 {
+			t.Errorf("the running sweep tells the counts of the last: %+v", found)
+		}
+
+		w.pass(20 * time.Second)
+
+		if found := w.found("c"); found.CompletedAt == nil || found.Answered != 1 || found.Registered != 0 {
+			t.Errorf("at its end: %+v", found)
+		}
+	})
+}
+
+// Req: T-10
 func TestAPeriodicSweepTellsItsProgressOnlyWhenItTakesLong(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -128,12 +128,16 @@ func (c *Controller) tellProgress(ctx context.Context, s *sweep) (stop func()) {
 
 // announce shows that a sweep runs, and how far it is.
 func (c *Controller) announce(ctx context.Context, s *sweep) {
+	soFar := s.counts()
+
 	err := c.writeStatus(ctx, s.cluster, func(cluster *v1alpha1.TalosCluster) {
 		discovery := discoveryOf(&cluster.Status)
 		discovery.StartedAt = at(s.started)
 		discovery.CompletedAt = nil
 		discovery.Candidates = int32(s.candidates)
 		discovery.Asked = s.asked.Load()
+		// Its own, not those of the last: whoever asked for it watches them.
+		discovery.Answered, discovery.Registered = soFar.Answered, soFar.Registered
 
 		// What an earlier sweep failed in stands until this one ended.
 		stood := meta.FindStatusCondition(cluster.Status.Conditions, ConditionDiscoveryReady)

@@ -358,6 +358,14 @@ func (s *sweep) count(counter *int32) {
 	s.mu.Unlock()
 }
 
+// counts is how many answered, and were registered, so far.
+func (s *sweep) counts() Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return Result{Answered: s.answered, Registered: s.registered}
+}
+
 func (s *sweep) result() Result {
 	s.mu.Lock()
 	defer s.mu.Unlock()

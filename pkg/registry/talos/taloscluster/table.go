@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
@@ -19,7 +21,9 @@ func newTable(clock clock.PassiveClock) table {
 		{Name: "Endpoint", Description: "Kubernetes API of the cluster.", Cell: func(c *talos.TalosCluster) any { return c.Spec.ControlPlaneEndpoint }},
 		{Name: "Machines", Description: "Number of machines.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Total) }},
 		{Name: "Pending", Description: "Machines that wait for approval.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Pending) }},
-		{Name: "Sweep", Description: "Time since the last sweep ended.", Cell: func(c *talos.TalosCluster) any { return sweep(table, c) }},
+		{Name: "Running", Description: "Machines that run.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Running) }},
+		{Name: "Reason", Description: "What the cluster waits for, or what is wrong with it.", Cell: func(c *talos.TalosCluster) any { return reason(c) }},
+		{Name: "Sweep", Description: "Time since the last sweep ended, or how far the running one is.", Cell: func(c *talos.TalosCluster) any { return sweep(table, c) }},
 		{Name: "Answered", Description: "Addresses that answered in the last sweep.", Cell: func(c *talos.TalosCluster) any { return answered(c) }},
 		{Name: "Talos", Description: "Talos version that configuration is generated for.", Wide: true, Cell: func(c *talos.TalosCluster) any { return c.Spec.TalosVersion }},
 		{Name: "Kubernetes", Description: "Kubernetes version.", Wide: true, Cell: func(c *talos.TalosCluster) any { return c.Spec.KubernetesVersion }},
@@ -34,11 +38,32 @@ func newTable(clock clock.PassiveClock) table {
 	return table
 }
 
-func sweep(table table, c *talos.TalosCluster) string {
-	if c.Status.Discovery == nil || c.Status.Discovery.CompletedAt == nil {
-		return ""
+// reason is the first of what an operator has to know of the cluster itself, in the order in which it stops the machines.
+func reason(c *talos.TalosCluster) string {
+	if c.Spec.Paused {
+		return "Paused"
 	}
-	return table.Since(*c.Status.Discovery.CompletedAt)
+	for _, kind := range []string{"BundleReady", "DiscoveryReady", "Bootstrapped"} {
+		condition := meta.FindStatusCondition(c.Status.Conditions, kind)
+		// That no ranges are declared is how a cluster begins, and stays for those who register machines by hand.
+		if condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason != "NoRanges" {
+			return condition.Reason
+		}
+	}
+	return ""
+}
+
+func sweep(table table, c *talos.TalosCluster) string {
+	discovery := c.Status.Discovery
+	switch {
+	case discovery == nil:
+		return ""
+	case discovery.CompletedAt != nil:
+		return table.Since(*discovery.CompletedAt)
+	case discovery.StartedAt != nil:
+		return fmt.Sprintf("%d/%d", discovery.Asked, discovery.Candidates)
+	}
+	return ""
 }
 
 func answered(c *talos.TalosCluster) string {

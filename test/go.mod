@@ -13,7 +13,12 @@ require (
 	k8s.io/kubernetes v1.37.2
 )
 
-require github.com/neticdk/go-stdlib v1.0.1 // indirect
+require (
+	github.com/danomagnum/gologix v0.41.0-beta // indirect
+	github.com/gopcua/opcua v0.8.0 // indirect
+	github.com/neticdk/go-stdlib v1.0.1 // indirect
+	github.com/npat-efault/crc16 v0.0.0-20161013170008-4128ccbe47c3 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 
 	"github.com/cosi-project/runtime/pkg/safe"
@@ -46,25 +47,58 @@ var ErrNoSystemInformation = errors.New("the node has no system information: it 
 // ReadHardware reads what a node's resources say about its hardware, in maintenance mode or configured; Fingerprint stays
 // empty. ErrNoSystemInformation comes with everything else; any other error is the reading's own, as it came.
 func ReadHardware(ctx context.Context, cosi state.State) (Hardware, error) {
-	var hw Hardware
+	var (
+		hw                                   Hardware
+		system, links, disks, stage, version error
+		reading                              sync.WaitGroup
+	)
 
-	system, systemErr := safe.StateGetByID[*hardware.SystemInformation](ctx, cosi, hardware.SystemInformationID)
+	// At once, over the one connection: in a row each question would wait for the answer before it.
+	reading.Go(func() { system = hw.readSystem(ctx, cosi) })
+	reading.Go(func() { links = hw.readLinks(ctx, cosi) })
+	reading.Go(func() { disks = hw.readDisks(ctx, cosi) })
+	reading.Go(func() { stage = hw.readStage(ctx, cosi) })
+	reading.Go(func() { version = hw.readVersion(ctx, cosi) })
+	reading.Wait()
 
-	switch {
-	case systemErr == nil:
-		spec := system.TypedSpec()
-		hw.UUID, hw.Serial = remark.Clean(spec.UUID), remark.Clean(spec.SerialNumber)
-		hw.Manufacturer, hw.Product = remark.Clean(spec.Manufacturer), remark.Clean(spec.ProductName)
-	case !state.IsNotFoundError(systemErr):
-		return hw, systemErr
+	absent := state.IsNotFoundError(system)
+	if absent {
+		system = nil
 	}
 
-	links, err := safe.StateListAll[*network.LinkStatus](ctx, cosi)
+	for _, err := range []error{system, links, disks, stage, version} {
+		if err != nil {
+			return hw, err
+		}
+	}
+
+	if absent {
+		return hw, ErrNoSystemInformation
+	}
+
+	return hw, nil
+}
+
+func (hw *Hardware) readSystem(ctx context.Context, cosi state.State) error {
+	system, err := safe.StateGetByID[*hardware.SystemInformation](ctx, cosi, hardware.SystemInformationID)
 	if err != nil {
-		return hw, err
+		return err
 	}
 
-	for link := range links.All() {
+	spec := system.TypedSpec()
+	hw.UUID, hw.Serial = remark.Clean(spec.UUID), remark.Clean(spec.SerialNumber)
+	hw.Manufacturer, hw.Product = remark.Clean(spec.Manufacturer), remark.Clean(spec.ProductName)
+
+	return nil
+}
+
+func (hw *Hardware) readLinks(ctx context.Context, cosi state.State) error {
+	list, err := safe.StateListAll[*network.LinkStatus](ctx, cosi)
+	if err != nil {
+		return err
+	}
+
+	for link := range list.All() {
 		if len(hw.Links) == maxLinks {
 			break
 		}
@@ -72,52 +106,55 @@ func ReadHardware(ctx context.Context, cosi state.State) (Hardware, error) {
 		hw.Links = append(hw.Links, newLink(link))
 	}
 
-	if hw.Disks, err = readDisks(ctx, cosi); err != nil {
-		return hw, err
-	}
-
-	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, cosi, runtime.MachineStatusID)
-	if err == nil {
-		hw.Stage = status.TypedSpec().Stage.String()
-	} else if !apid.Withheld(err) {
-		return hw, err
-	}
-
-	version, err := safe.StateGetByID[*runtime.Version](ctx, cosi, "version")
-	if err == nil {
-		hw.TalosVersion = remark.Clean(version.TypedSpec().Version)
-	} else if !apid.Withheld(err) {
-		return hw, err
-	}
-
-	if systemErr != nil {
-		return hw, ErrNoSystemInformation
-	}
-
-	return hw, nil
+	return nil
 }
 
-func readDisks(ctx context.Context, cosi state.State) ([]Disk, error) {
+func (hw *Hardware) readDisks(ctx context.Context, cosi state.State) error {
 	list, err := safe.StateListAll[*block.Disk](ctx, cosi)
 	if err != nil {
-		if apid.Withheld(err) {
-			return nil, nil
-		}
-
-		return nil, err
+		return unlessWithheld(err)
 	}
 
-	var disks []Disk
-
 	for disk := range list.All() {
-		if len(disks) == maxDisks {
+		if len(hw.Disks) == maxDisks {
 			break
 		}
 
-		disks = append(disks, newDisk(disk))
+		hw.Disks = append(hw.Disks, newDisk(disk))
 	}
 
-	return disks, nil
+	return nil
+}
+
+func (hw *Hardware) readStage(ctx context.Context, cosi state.State) error {
+	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, cosi, runtime.MachineStatusID)
+	if err != nil {
+		return unlessWithheld(err)
+	}
+
+	hw.Stage = status.TypedSpec().Stage.String()
+
+	return nil
+}
+
+func (hw *Hardware) readVersion(ctx context.Context, cosi state.State) error {
+	version, err := safe.StateGetByID[*runtime.Version](ctx, cosi, "version")
+	if err != nil {
+		return unlessWithheld(err)
+	}
+
+	hw.TalosVersion = remark.Clean(version.TypedSpec().Version)
+
+	return nil
+}
+
+// unlessWithheld is for what is only nice to know.
+func unlessWithheld(err error) error {
+	if apid.Withheld(err) {
+		return nil
+	}
+
+	return err
 }
 
 func newLink(link *network.LinkStatus) Link {

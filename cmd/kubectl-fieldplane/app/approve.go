@@ -331,8 +331,12 @@ func (a approve) tryOut(ctx context.Context, shown, wanted *v1alpha1.TalosMachin
 		printChanges(a.Out, changes)
 	}
 	disk := describeInstall(stored.Spec.Install, hardwareOf(stored).Disks)
-	// As the server records it, unless that is of the approval that would be taken back.
-	if given := stored.Status.Approval; renewal == "" && given != nil && given.InstallDisk != nil {
+	switch given := stored.Status.Approval; {
+	case renewal != "":
+		// What the server records is of the approval that would be taken back.
+	case configured(shown):
+		disk = "nothing, it is installed already"
+	case given != nil && given.InstallDisk != nil:
 		disk = describeDisk(given.InstallDisk)
 	}
 	fmt.Fprintf(a.Out, "\nWhat would be wiped: %s\n", disk)
@@ -453,6 +457,11 @@ func (a approve) confirm(wanted *v1alpha1.TalosMachine, renewal string) error {
 		})
 	case a.yes:
 		return nil
+	case configured(wanted) && renewal == "":
+		return a.ask(question{
+			text: fmt.Sprintf("It is installed already, and what changes is sent to it; no disk is wiped. Approve it as %s?", wanted.Spec.Role),
+			done: "approved", flag: "--yes; --dry-run shows what the server would store",
+		})
 	default:
 		return a.ask(question{
 			text: fmt.Sprintf("Approve it as %s? What is on %s is lost.", wanted.Spec.Role, disk),

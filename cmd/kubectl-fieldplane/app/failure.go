@@ -74,9 +74,9 @@ func (a attempt) explain(err error) error {
 		failed.todo = a.explainRight()
 	case apierrors.IsForbidden(err):
 		failed.what = "the server refuses: " + clean(err.Error())
-		failed.todo = "Reading machines needs get and list on talosmachines, as the ClusterRoles fieldplane-view and fieldplane-approver grant it."
+		failed.todo = "Reading machines needs get and list on talosmachines, as the ClusterRoles fieldplane-view, fieldplane-approver and fieldplane-talos-operator grant it."
 		if a.cluster != "" {
-			failed.todo = "Reading clusters needs get and list on talosclusters, as the ClusterRole fieldplane-view grants it."
+			failed.todo = "Reading clusters needs get and list on talosclusters, as the ClusterRoles fieldplane-view and fieldplane-talos-operator grant it."
 		}
 		if a.namespace == "" {
 			failed.todo += " Without -A only one namespace is read."
@@ -92,7 +92,10 @@ func (a attempt) explain(err error) error {
 		failed.todo = "Check that the fieldplane server runs: kubectl get apiservice " + apiService
 	case answered(err):
 		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
-		failed.todo = "Nothing was written. Settle what the server names, and run the command again."
+		failed.todo = "Settle what the server names, and run the command again."
+		if a.writes {
+			failed.todo = "Nothing was written. " + failed.todo
+		}
 	default:
 		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
 		failed.todo = "Check that the cluster answers: kubectl version"

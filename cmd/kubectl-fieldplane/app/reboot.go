@@ -232,7 +232,8 @@ func (r reboot) progressOf(machine *v1alpha1.TalosMachine, hash string) (done bo
 // why is what the machine says about the configuration that it does not run yet.
 func why(machine *v1alpha1.TalosMachine) string {
 	found := meta.FindStatusCondition(machine.Status.Conditions, conditionUpToDate)
-	if found == nil || found.Status == metav1.ConditionTrue || found.Message == "" {
+	// That it has to be asked for stands there until somebody who acts on it has seen that it was.
+	if found == nil || found.Status == metav1.ConditionTrue || found.Message == "" || found.Reason == conditionRebootRequired {
 		return ""
 	}
 	return ": " + clean(found.Message)

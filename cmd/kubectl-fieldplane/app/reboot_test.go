@@ -99,6 +99,10 @@ func TestRebootWaitsUntilTheMachineIsBack(t *testing.T) {
 			rebootAsked()(m)
 			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: conditionUpToDate, Status: metav1.ConditionFalse, Message: "mixer-2 is not ready\x1b"})
 		}, then: []func(*v1alpha1.TalosMachine){rebootAsked(intended, completed)}, lines: []string{"waiting for its turn: mixer-2 is not ready\uFFFD\n"}},
+		{name: "and is not told to ask again before it was seen", first: func(m *v1alpha1.TalosMachine) {
+			rebootAsked()(m)
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: conditionUpToDate, Status: metav1.ConditionFalse, Reason: "RebootRequired", Message: "ask for it"})
+		}, then: []func(*v1alpha1.TalosMachine){rebootAsked(intended, completed)}, lines: []string{"waiting for its turn\n"}},
 		{name: "unless nothing comes of it", first: rebooting, then: []func(*v1alpha1.TalosMachine){func(m *v1alpha1.TalosMachine) {
 			m.Status.Update.IntendedAt = nil
 			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: conditionUpToDate, Status: metav1.ConditionFalse, Message: "look at its console"})

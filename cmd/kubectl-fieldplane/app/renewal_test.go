@@ -232,6 +232,10 @@ func TestADryRunShowsTheDiskThatWouldBeWiped(t *testing.T) {
 			[]string{"\nWhat would be wiped: /dev/sda\n"}},
 		{"again", backInMaintenance, approvalArgs("--dry-run"),
 			[]string{"an approval installs it again.\nThe approval would be taken back, and given again.\n", "\nWhat would be wiped: /dev/sda (4.0 TB"}},
+		{"none of a machine that is installed", func(m *v1alpha1.TalosMachine) {
+			backInMaintenance(m)
+			m.Status.Conditions = nil
+		}, approvalArgs("--dry-run", "--hostname", "mixer-1"), []string{"\nWhat would be wiped: nothing, it is installed already\n"}},
 		{"the new one, not the approved one", anotherDisk, approvalArgs("--dry-run"), []string{"\nWhat would be wiped: /dev/sda (4.0 TB ST4000NM, serial ZC1A"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -252,4 +256,16 @@ func TestWhatTheClusterDecidesIsShownToTheApprover(t *testing.T) {
 	s := newSession(pendingMachine(func(m *v1alpha1.TalosMachine) { approveAs(m, v1alpha1.RoleWorker) }), cluster).run(t, approvalArgs("--hostname", "mixer-1", "--yes")...).wantOK(t)
 	wantContains(t, s.out, "https://192.0.2.5:6443", "v1.36.2", "v1.13", "factory.example.com/installer:v1.13.9", "Patches:         1",
 		"Warning: TalosCluster plant was changed 8m ago, after the machine was approved.")
+}
+
+// Req: T-18a
+func TestAChangeOfAMachineThatRunsIsNotAskedForAsAWipe(t *testing.T) {
+	s := newSession(pendingMachine(backInMaintenance, func(m *v1alpha1.TalosMachine) { m.Status.Conditions = nil }), plantCluster())
+	s.input = "y\n"
+	s.run(t, approvalArgs("--hostname", "mixer-1")...).wantOK(t)
+	s.approval(t)
+	wantContains(t, s.out, "It is installed already, and what changes is sent to it; no disk is wiped. Approve it as worker? [y/N]: ")
+	if strings.Contains(s.out, "is lost") {
+		t.Errorf("threatens with a wipe:\n%s", s.out)
+	}
 }

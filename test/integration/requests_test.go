@@ -469,3 +469,64 @@ func TestAnApprovalNamesItsDiskAndARenewedOneForgetsWhatWasSent(t *testing.T) {
 		t.Errorf("approved anew it is %+v", status)
 	}
 }
+
+// Req: T-10, A-05. Whoever asks in the same moment, and whatever a controller writes meanwhile: no request is lost, none looks
+// like another, and what the controller wrote stands.
+func TestRequestsOfTheSameMomentAreToldApartAndOverwriteNothing(t *testing.T) {
+	t.Parallel()
+	namespace, k := env.Namespace(t), kindOf("TalosCluster")
+	create(t, k, k.object(namespace, "cluster", fields{"paused": false, "discovery": fields{"addresses": []any{"127.0.69.252"}}}))
+	client := env.Admin(t).TalosV1alpha1().TalosClusters(namespace)
+	writer := statusWriter(t, k, namespace)
+	const requests, writes = 4, 20
+	answers, failures := make(chan time.Time, requests), make(chan error, requests+writes)
+	var running sync.WaitGroup
+	for range requests {
+		running.Go(func() {
+			// A 429 is waited for and repeated by the client itself.
+			answer, err := client.RequestDiscovery(t.Context(), "cluster", &v1alpha1.DiscoveryRequest{}, metav1.CreateOptions{})
+			if err != nil {
+				failures <- err
+				return
+			}
+			answers <- answer.Status.RequestedAt.Time
+		})
+	}
+	running.Go(func() {
+		for n := range writes {
+			status := fields{"conditions": []any{fields{
+				"type": "Tested", "status": "True", "reason": fmt.Sprintf("Write%d", n), "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+			}}}
+			if _, err := writer.Patch(t.Context(), "cluster", types.MergePatchType, []byte(toJSON(fields{"status": status})), metav1.PatchOptions{}, "status"); err != nil {
+				failures <- err
+			}
+		}
+	})
+	running.Wait()
+	close(answers)
+	close(failures)
+	for err := range failures {
+		t.Error(err)
+	}
+	var last time.Time
+	seen := map[int64]bool{}
+	for at := range answers {
+		if seen[at.Unix()] {
+			t.Errorf("two requests stand at %v", at)
+		}
+		seen[at.Unix()] = true
+		if at.After(last) {
+			last = at
+		}
+	}
+	cluster, err := client.Get(t.Context(), "cluster", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != requests || !cluster.Status.Discovery.RequestedAt.Time.Equal(last) {
+		t.Errorf("%d requests of %d are answered, the last at %v; stored is %v", len(seen), requests, last, cluster.Status.Discovery.RequestedAt)
+	}
+	if text := toJSON(cluster.Status.Conditions); !strings.Contains(text, fmt.Sprintf("Write%d", writes-1)) {
+		t.Errorf("what was written meanwhile is lost: %s", text)
+	}
+}

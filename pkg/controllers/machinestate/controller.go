@@ -80,8 +80,8 @@ type Controller struct {
 	clock           clock.WithTicker
 	dial            machine.Factory
 
-	// turns is held while a machine takes its cluster's turn to be updated.
-	turns sync.Mutex
+	// turns has one place, which is held while a machine takes its cluster's turn to be changed.
+	turns chan struct{}
 }
 
 // New returns a controller that does nothing before Run.
@@ -96,6 +96,7 @@ func New(cfg Config) *Controller {
 		recorder:        cfg.Recorder,
 		clock:           cfg.Clock,
 		dial:            cfg.Dial,
+		turns:           make(chan struct{}, 1),
 	}
 }
 

@@ -47,6 +47,8 @@ type picture struct {
 	bundleHash string
 	want       wanted
 	seen       sighting
+	// difference is from what is wanted to what runs, redacted.
+	difference string
 	// peers are the other machines of the cluster that are followed.
 	peers []peer
 

@@ -1,6 +1,8 @@
 package machinestate
 
 import (
+	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
+
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
@@ -26,14 +28,24 @@ func (d *decision) drifted() string {
 		return changed + "; the next change from here replaces it"
 	}
 
-	text, err := render.Difference(d.want.config, d.seen.running)
+	return changed + d.difference
+}
+
+// differenceOf tells in what a configuration was changed, without secrets: what Talos knows to be one goes, and what the
+// bundle has, wherever somebody wrote it (T-15).
+func differenceOf(want wanted, seen sighting, bundle *secrets.Bundle) string {
+	if seen.runs == "" || want.hash == "" || seen.runs == want.hash {
+		return ""
+	}
+
+	text, err := render.Difference(want.config, seen.running)
 
 	switch {
 	case err != nil:
-		return changed + "; the difference cannot be told"
+		return "; the difference cannot be told"
 	case text == "":
-		return changed + ": nothing but secrets differs"
+		return ": nothing but secrets differs"
 	}
 
-	return changed + ": put the change into configPatches, or take it back there\n" + text
+	return redact(": put the change into configPatches, or take it back there\n"+text, bundle)
 }

@@ -79,6 +79,7 @@ func (c *Controller) gather(ctx context.Context, m *v1alpha1.TalosMachine) (pict
 
 	p.want = renderFor(m, cluster, secrets)
 	p.seen = c.observe(ctx, m, secrets)
+	p.difference = differenceOf(p.want, p.seen, secrets)
 	p.peers = c.peers(m, cluster, secrets)
 	p.now = c.clock.Now()
 

@@ -102,8 +102,12 @@ func came(err error, secrets *secrets.Bundle) *effect {
 // machine writes its claim first and then looks for others, so that of two leaders that overlap at most one goes on; and
 // who finds another claim takes its own back.
 func (c *Controller) takeTurn(ctx context.Context, p picture, status *v1alpha1.TalosMachineStatus) (*v1alpha1.TalosMachine, *problem, error) {
-	c.turns.Lock()
-	defer c.turns.Unlock()
+	select {
+	case c.turns <- struct{}{}:
+		defer func() { <-c.turns }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 
 	if holder, err := c.holder(ctx, p.machine); err != nil || holder != "" {
 		return p.machine, &problem{reasonWaitingForTurn, turnTaken(holder)}, err

@@ -65,7 +65,7 @@ func TestWhatTheRolesForMachinesGrant(t *testing.T) {
 	type granted map[string]string
 	reads := "get list watch"
 	for role, want := range map[string]granted{
-		"fieldplane-approver":       {"talosmachines": reads, "talosmachines/approval": "get update patch approve"},
+		"fieldplane-approver":       {"talosclusters": reads, "talosmachines": reads, "talosmachines/approval": "get update patch approve"},
 		"fieldplane-talos-operator": {"talosclusters": reads, "talosmachines": reads, "talosclusters/discover": "create", "talosmachines/reboot": "create", "talosmachines/config": "get"},
 	} {
 		have := granted{}

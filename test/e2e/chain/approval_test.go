@@ -201,18 +201,19 @@ func TestAConfigurationThatCannotBeMadeIsAConditionUntilTheClusterIsPutRight(t *
 	node := p.Node("worker")
 	c := newCell(t, addresses(host(node))).withBundle(t, secretsBundle())
 	name := c.pending(t, node).Name
-	c.setKubernetes(t, "v1.20.0")
+	// Admission takes it for a part of a configuration; that it is against the approval shows when the two meet.
+	c.setPatches(t, "machine:\n  install:\n    wipe: true\n")
 	c.approve(t, node, v1alpha1.RoleWorker)
 	m := c.configured(t, name, "False RenderFailed")
 	if have := condition(m.Status.Conditions, "RenderFailed"); have != "True RenderFailed" || condition(m.Status.Conditions, "Rendered") != "False RenderFailed" {
 		t.Errorf("RenderFailed is %q: %+v", have, m.Status.Conditions)
 	}
-	if text := fmt.Sprint(m.Status.Conditions); !containsAll(text, "spec.kubernetesVersion", "v1.20.0") {
+	if text := fmt.Sprint(m.Status.Conditions); !containsAll(text, "cluster spec.configPatches[0]", "machine.install.wipe") {
 		t.Errorf("the conditions do not say what is wrong: %s", text)
 	}
 	receivedNothing(t, node)
 
-	c.setKubernetes(t, "v1.36.0")
+	c.setPatches(t)
 	m = c.applied(t, name)
 	if have := condition(m.Status.Conditions, "RenderFailed"); have != "" {
 		t.Errorf("a stale RenderFailed is left: %s", have)

@@ -136,6 +136,9 @@ func until[T object](t *testing.T, limit time.Duration, name string, start watch
 		return answer == ""
 	})
 	if err != nil {
+		if answer != "never seen" {
+			last.SetManagedFields(nil)
+		}
 		text, _ := yaml.Marshal(last)
 		t.Fatalf("%s: not within %s: %s\n%s", name, limit, answer, text)
 	}

@@ -51,7 +51,6 @@ type cell struct {
 	namespace string
 	clusters  typed.TalosClusterInterface
 	machines  typed.TalosMachineInterface
-	asked     *int
 }
 
 // addresses declares single addresses.
@@ -67,7 +66,6 @@ func newCell(t *testing.T, ranges v1alpha1.TalosDiscovery) cell {
 		namespace: namespace,
 		clusters:  client.TalosV1alpha1().TalosClusters(namespace),
 		machines:  client.TalosV1alpha1().TalosMachines(namespace),
-		asked:     new(int),
 	}
 	_, err := c.clusters.Create(t.Context(), &v1alpha1.TalosCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterName},
@@ -135,33 +133,36 @@ func (c cell) swept(t *testing.T) *v1alpha1.TalosCluster {
 	})
 }
 
-// sweepAgain asks for a sweep, and returns when it has ended.
+// sweepAgain asks for a sweep, and returns when one has ended that began no earlier.
 func (c cell) sweepAgain(t *testing.T) *v1alpha1.TalosCluster {
 	t.Helper()
-	// Told apart by the second.
-	*c.asked++
-	at := metav1.NewTime(time.Now().Add(time.Duration(*c.asked) * time.Second).Truncate(time.Second))
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"discovery": map[string]any{"requestedAt": at}}})
-	must(t, err)
-	asked, begun := false, false
+	var at *metav1.Time
 	return until(t, sweepLimit, clusterName, c.clusters.Watch, func(cluster *v1alpha1.TalosCluster) string {
-		if !asked {
+		if at == nil {
 			// Only now, so that the watch misses nothing of what follows.
-			_, err := c.clusters.Patch(t.Context(), clusterName, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-			must(t, err)
-			asked = true
+			at = c.askForSweep(t)
 		}
+		// One that began before has a time before: requests are told apart by the second, rounded up.
 		d := cluster.Status.Discovery
-		if d == nil || !d.RequestedAt.Equal(&at) {
-			return "the request is not there yet"
-		}
-		// While it runs there is no end of it.
-		begun = begun || d.CompletedAt == nil
-		if !begun || d.CompletedAt == nil {
-			return fmt.Sprintf("the sweep that was asked for has not ended (begun: %v)", begun)
+		if d == nil || d.StartedAt == nil || d.StartedAt.Before(at) || d.CompletedAt == nil {
+			return fmt.Sprintf("the sweep that was asked for at %s has not ended: %+v", at, d)
 		}
 		return ""
 	})
+}
+
+// askForSweep asks for a sweep, and tells when it was asked for as it is stored. Three in one second are too many.
+func (c cell) askForSweep(t *testing.T) *metav1.Time {
+	t.Helper()
+	var request *v1alpha1.DiscoveryRequest
+	harness.Eventually(t, onlineLimit, func() string {
+		var err error
+		if request, err = c.clusters.RequestDiscovery(t.Context(), clusterName, &v1alpha1.DiscoveryRequest{}, metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	return request.Status.RequestedAt
 }
 
 // pending waits for the machine of a node.
@@ -278,10 +279,11 @@ func host(node *talosnode.Node) string {
 	return name
 }
 
-// setKubernetes changes the cluster's version of Kubernetes.
-func (c cell) setKubernetes(t *testing.T, version string) {
+// setPatches changes the cluster's patches to these and no others.
+func (c cell) setPatches(t *testing.T, patches ...string) {
 	t.Helper()
-	patch := fmt.Appendf(nil, `{"spec":{"kubernetesVersion":%q}}`, version)
-	_, err := c.clusters.Patch(t.Context(), clusterName, types.MergePatchType, patch, metav1.PatchOptions{})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"configPatches": append([]string{}, patches...)}})
+	must(t, err)
+	_, err = c.clusters.Patch(t.Context(), clusterName, types.MergePatchType, patch, metav1.PatchOptions{})
 	must(t, err)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	physical "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/test/harness"
@@ -62,6 +64,62 @@ func TestAServerKilledBetweenIntentAndOutcomeSendsNoSecondConfiguration(t *testi
 	}
 	stage(t, node, talosnode.StageRunning)
 	receivedOne(t, node, v1alpha1.RoleControlPlane)
+}
+
+// Req: A-06
+func TestAServerKilledBetweenTheIntentAndTheAnswerBootstrapsEtcdOnce(t *testing.T) {
+	// Each of its calls takes so long that the server can be killed in the middle of one.
+	node, err := talosnode.Start(talosnode.Options{
+		Name: "control", Address: "127.0.77.202:50000", Hardware: box(77<<8 + 202), Slow: 1500 * time.Millisecond, Install: 2 * time.Second,
+	})
+	must(t, err)
+	t.Cleanup(node.Close)
+	c := newCell(t, addresses("127.0.77.202")).withBundle(t, secretsBundle())
+	c.tellsNothing(t)
+	c.approveDirectly(t, c.pending(t, node), func(spec *v1alpha1.TalosMachineSpec) {
+		spec.Role, spec.AcceptedFingerprint = v1alpha1.RoleControlPlane, node.Fingerprint()
+	})
+	// It installs for a moment, so that nothing is bootstrapped yet.
+	c.applied(t, node.Hardware().UUID)
+	must(t, node.Inject(talosnode.FaultSlow))
+	harness.Eventually(t, runningLimit, func() string {
+		if node.Calls("Bootstrap") == 0 {
+			return "nothing was told to bootstrap"
+		}
+		return ""
+	})
+	cluster, err := c.clusters.Get(t.Context(), clusterName, metav1.GetOptions{})
+	must(t, err)
+	env.Installation.Kill()
+	if b := cluster.Status.Bootstrap; b == nil || b.IntendedAt == nil || b.MachineName != node.Hardware().UUID || b.CompletedAt != nil {
+		t.Errorf("the window was missed, or no intent recorded: %+v", b)
+	}
+	// The node goes on with what it was told.
+	harness.Eventually(t, onlineLimit, func() string {
+		if node.Bootstraps() == 0 {
+			return "nothing was bootstrapped"
+		}
+		return ""
+	})
+	must(t, node.Heal())
+	must(t, env.Installation.StartServer(t.Context()))
+	must(t, env.Installation.WaitAvailable(t.Context()))
+
+	f := fleet{cell: c}
+	b := f.bootstrapped(t)
+	if b.MachineName != node.Hardware().UUID || b.IntendedAt == nil || !b.IntendedAt.Equal(cluster.Status.Bootstrap.IntendedAt) {
+		t.Errorf("the bootstrap is recorded as %+v", b)
+	}
+	until(t, runningLimit, node.Hardware().UUID, c.machines.Watch, func(m *v1alpha1.TalosMachine) string {
+		if have := condition(m.Status.Conditions, "Ready"); have != "True Ready" {
+			return fmt.Sprintf("Ready is %q", have)
+		}
+		return ""
+	})
+	if node.Bootstraps() != 1 || node.Calls("Bootstrap") != 1 {
+		t.Errorf("etcd was bootstrapped %d times by %d calls", node.Bootstraps(), node.Calls("Bootstrap"))
+	}
+	sentOnce(t, node, v1alpha1.RoleControlPlane)
 }
 
 // line passes on what two sides say to each other, until it is told to hold the answers back.

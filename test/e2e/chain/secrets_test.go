@@ -10,7 +10,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
-	"github.com/fieldplane/fieldplane/test/plant"
+	"github.com/fieldplane/fieldplane/test/plant/talosnode"
 )
 
 // Req: T-15, T-16
@@ -25,20 +25,31 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 
 	// A machine that takes its configuration, one that refuses it after it has seen it, and bundles that are broken in ways whose
 	// errors would quote what is beside the break.
-	diskless := box(76<<8 + 21)
-	diskless.Disks = nil
-	taking := boxes(t, 76, 20, "taking").Node("taking")
-	refusing := startPlant(t, plant.Spec{Talos: []plant.TalosSpec{{Name: "refusing", Address: "127.0.76.21", Hardware: diskless}}}).Node("refusing")
+	p := boxes(t, 76, 20, "taking", "refusing")
+	taking, refusing := p.Node("taking"), p.Node("refusing")
 	broken := boxes(t, 76, 22, "broken").Node("broken")
+	// What it says quotes all that it was sent.
+	must(t, p.Fault("refusing", string(talosnode.FaultRefuse)))
 
 	well := newCell(t, addresses(host(taking), host(refusing))).withBundle(t, secretsBundle())
 	well.pending(t, taking)
 	well.approve(t, taking, v1alpha1.RoleControlPlane, "--fingerprint", taking.Fingerprint())
 	well.applied(t, taking.Hardware().UUID)
-	well.approveDirectly(t, well.pending(t, refusing), func(spec *v1alpha1.TalosMachineSpec) {
-		spec.Install = &v1alpha1.MachineInstall{DiskSelector: &v1alpha1.DiskSelector{Serial: "NONE"}}
-	})
+	well.approveDirectly(t, well.pending(t, refusing), func(*v1alpha1.TalosMachineSpec) {})
 	well.configured(t, refusing.Hardware().UUID, "False Refused")
+	// One that runs, was changed by hand, also where a secret stands, has a change that waits for a reboot and refuses it, and
+	// says so in its own words.
+	f := fleet{cell: well, plant: p, names: []string{"taking", "refusing"}}
+	f.runs(t, "taking")
+	must(t, p.Patch("taking", "machine:\n  nodeLabels:\n    changed: by-hand\ncluster:\n  token: abcdef.0123456789abcdef\n"))
+	must(t, taking.SetReadiness(&talosnode.Readiness{Unmet: []talosnode.Unmet{{Name: "services", Reason: "etcd says " + material.Cluster.Secret}}}))
+	f.wake(t)
+	f.has(t, turnLimit, "taking", "Drifted", "True ChangedOnTheMachine")
+	f.has(t, turnLimit, "taking", "Ready", "False NotReady")
+	must(t, taking.SetReadiness(nil))
+	f.fault(t, "taking", talosnode.FaultRefuse)
+	f.edit(t, "taking", `{"nodeLabels":{"line":"mixing"}}`)
+	f.has(t, turnLimit, "taking", "UpToDate", "False Refused")
 
 	said := map[string]string{}
 	for name, spoil := range map[string]func([]byte) []byte{
@@ -76,7 +87,19 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 		said["kubectl "+strings.Join(args, " ")] = env.MustKubectl(t, "", args...)
 	}
 	for _, args := range [][]string{
+		{"get", "--raw", "/apis/talos.fieldplane.dev/v1alpha1/namespaces/" + bad.namespace + "/talosmachines/" + broken.Hardware().UUID + "/config"},
+		{"get", "--raw", "/apis/talos.fieldplane.dev/v1alpha1/namespaces/" + well.namespace + "/talosmachines/" + refusing.Hardware().UUID + "/config?diff=running"},
+		{"create", "--raw", "/apis/talos.fieldplane.dev/v1alpha1/namespaces/" + well.namespace + "/talosmachines/" + taking.Hardware().UUID + "/reboot", "-f", "-"},
+	} {
+		output, _ := env.Kubectl(t, `{"apiVersion":"talos.fieldplane.dev/v1alpha1","kind":"RebootRequest"}`, args...)
+		said["kubectl "+strings.Join(args, " ")] = output
+	}
+	for _, args := range [][]string{
 		{"pending", "-A", "-o", "wide"},
+		{"pending", "-A", "--all"},
+		{"discover", clusterName, "-n", well.namespace},
+		{"gen-secrets", clusterName, "-n", well.namespace},
+		{"reboot", "machine", taking.Hardware().UUID, "-n", well.namespace, "--yes"},
 		{"approve", "machine", refusing.Hardware().UUID, "-n", well.namespace, "--yes", "--role", "worker", "--install-disk", "/dev/none", "--dry-run"},
 		{"approve", "machine", broken.Hardware().UUID, "-n", bad.namespace, "--yes", "--role", "worker", "--install-disk", talosDisk, "--dry-run"},
 	} {
@@ -115,6 +138,16 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 			}
 		}
 	}
+	// What a configuration shows is all but its secrets.
+	for _, args := range [][]string{
+		{"config", "machine", taking.Hardware().UUID, "-n", well.namespace},
+		{"config", "machine", taking.Hardware().UUID, "-n", well.namespace, "--diff"},
+		{"config", "machine", refusing.Hardware().UUID, "-n", well.namespace},
+	} {
+		if output := mustPlugin(t, args...); strings.Contains(output, "0123456789abcdef") || !containsAll(output, "line") && !containsAll(output, "type: worker") {
+			t.Errorf("kubectl fieldplane %q prints\n%s", args, output)
+		}
+	}
 	// This test would find them: they are where they belong.
 	for _, where := range [][]byte{taking.Configuration(), secretsBundle()} {
 		found := 0
@@ -127,7 +160,7 @@ func TestNothingOfABundleIsToldAnywhere(t *testing.T) {
 			t.Errorf("only %d values are found where they are", found)
 		}
 	}
-	receivedOne(t, taking, v1alpha1.RoleControlPlane)
+	sentOnce(t, taking, v1alpha1.RoleControlPlane)
 	if got := refusing.Configurations(); len(got) != 1 || got[0].Accepted {
 		t.Errorf("the machine that refuses was sent %+v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -428,20 +429,19 @@ func TestACrashAtAnyRequestLeavesOneBootstrap(t *testing.T) {
 
 // Req: A-06. Two processes that both believe to lead record one intent.
 func TestTwoLeadersBootstrapOneControlPlaneOnce(t *testing.T) {
-	for delay := range 8 {
+	for delay := range 40 {
 		synctest.Test(t, func(t *testing.T) {
 			w := prepare(t, cluster(), controlPlane(1), controlPlane(2))
 
-			slow := 0
+			var requests atomic.Int64
 
 			w.api.Before(func(ctx context.Context, _ apiCall) error {
-				slow++
-				time.Sleep(time.Duration((slow*7+delay*3)%11) * 10 * time.Millisecond)
+				time.Sleep(time.Duration((int(requests.Add(1))*7+delay*3)%11) * 10 * time.Millisecond)
 
 				return ctx.Err()
 			})
 			w.run()
-			time.Sleep(time.Duration(delay) * 30 * time.Millisecond)
+			time.Sleep(time.Duration(delay) * 7 * time.Millisecond)
 			w.run()
 			w.pass(5 * time.Minute)
 
@@ -466,7 +466,7 @@ func TestAProcessThatSleptSinceItsIntentSendsNothing(t *testing.T) {
 			return nil
 		})
 		w.run()
-		w.pass(sendWindow + time.Second)
+		w.pass(2*sendWindow + 5*time.Second)
 		w.expectSends(nil)
 		w.pass(5 * time.Minute)
 		w.expectDone(reasonBootstrapped, 1)
@@ -853,6 +853,79 @@ func TestAControllerThatIsStoppedWhileItAsksWritesNothing(t *testing.T) {
 			t.Errorf("told: %q", told)
 		}
 	})
+}
+
+// Req: A-06
+func TestWhatAMachineWasToldIsWrittenDownAlsoWhenTheControllerIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := prepare(t, cluster(), controlPlane(1))
+		stopped := make(chan struct{})
+
+		w.node(1).After(machine.OpBootstrap, func(ctx context.Context, _ machineCall) error {
+			go func() {
+				w.stop()
+				close(stopped)
+			}()
+			<-ctx.Done()
+
+			return nil
+		})
+		w.run()
+		<-stopped
+		w.expect(reasonBootstrapping, uuid(1))
+		w.restart()
+		w.pass(time.Minute)
+		w.expectDone(reasonBootstrapped, 1)
+		w.expectSends(map[int]int{1: 1})
+	})
+}
+
+// Req: A-02, T-18
+func TestWhatTheMachineSaysOnTheConnectionOfTheBootstrapIsWhatCounts(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		op     machine.Op
+		change func(*world) error
+		expect func(*world)
+	}{
+		{"it has an etcd by now", machine.OpEtcdMembers, func(w *world) error {
+			w.node(1).SetEtcd(machine.EtcdMember{ID: 7})
+
+			return nil
+		}, func(w *world) { w.expectDone(reasonEtcdFound, 1) }},
+		{"it cannot say any more", machine.OpEtcdMembers, func(*world) error {
+			return &machine.Error{Class: machine.ClassNodeError, Op: machine.OpEtcdMembers}
+		}, func(w *world) { w.expect(reasonEtcdUnknown) }},
+		{"it is another machine by now", machine.OpIdentity, func(w *world) error {
+			w.node(1).SetHardware(hardwareOf(9))
+
+			return nil
+		}, func(w *world) { w.expect(reasonIdentityMismatch) }},
+		{"it refuses an administrator", machine.OpDial, func(*world) error {
+			return &machine.Error{Class: machine.ClassDenied, Op: machine.OpDial}
+		}, func(w *world) { w.expect(reasonUntrusted) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := prepare(t, cluster(), controlPlane(1))
+				w.node(1).Before(test.op, func(_ context.Context, call machineCall) error {
+					if call.Role != machine.RoleAdmin {
+						return nil
+					}
+
+					return test.change(w)
+				})
+				w.run()
+				w.pass(10 * time.Minute)
+				w.expectSends(nil)
+				test.expect(w)
+
+				if got := w.cluster().Status.Bootstrap; got != nil && got.IntendedAt != nil {
+					t.Errorf("an intent was recorded: %+v", got)
+				}
+			})
+		})
+	}
 }
 
 // Req: T-15

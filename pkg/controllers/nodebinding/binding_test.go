@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,10 +248,10 @@ func TestTheHeartIsLeftAlone(t *testing.T) {
 func TestOneObjectThatCannotBeWrittenKeepsNoOtherWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, machine(uuid), machine(other), controller(onMachine(other)))
-		broken := true
+		var repaired atomic.Bool
 
 		w.api.Before(func(_ context.Context, call fakeapi.Call) error {
-			if broken && call.Name == uuid {
+			if !repaired.Load() && call.Name == uuid {
 				return errors.New("as the test has it")
 			}
 
@@ -263,7 +264,7 @@ func TestOneObjectThatCannotBeWrittenKeepsNoOtherWaiting(t *testing.T) {
 			t.Errorf("the other machine is %q", got)
 		}
 
-		broken = false
+		repaired.Store(true)
 
 		if w.pass(lastRetry); w.machine(uuid).Status.NodeName != "n1" {
 			t.Error("it was not tried again")

@@ -67,13 +67,23 @@ var onceBundles = sync.OnceValues(func() (out [2][]byte, err error) {
 })
 
 func bundleOf(n int) *secrets.Bundle {
-	parsed, err := render.ParseBundle(bundleYAML(n))
+	parsed, err := onceParsed()
 	if err != nil {
 		panic(err)
 	}
 
-	return parsed
+	return parsed[n]
 }
+
+var onceParsed = sync.OnceValues(func() (out [2]*secrets.Bundle, err error) {
+	for n := range out {
+		if out[n], err = render.ParseBundle(bundleYAML(n)); err != nil {
+			return out, err
+		}
+	}
+
+	return out, nil
+})
 
 func bundleHash(n int) string {
 	hash, err := bundle.HashOf(bundleOf(n))

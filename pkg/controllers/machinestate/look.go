@@ -80,7 +80,14 @@ func (c *Controller) gather(ctx context.Context, m *v1alpha1.TalosMachine) (pict
 	p.want = renderFor(m, cluster, secrets)
 	p.seen = c.observe(ctx, m, secrets)
 	p.difference = differenceOf(p.want, p.seen, secrets)
-	p.peers = c.peers(m, cluster, secrets)
+	p.peers = c.peers(m, func(other *v1alpha1.TalosMachine) string {
+		// Only a control plane with a change waits for workers to have theirs.
+		if p.want.hash == m.Status.ConfigHash || m.Spec.Role != v1alpha1.RoleControlPlane || other.Spec.Role == v1alpha1.RoleControlPlane {
+			return ""
+		}
+
+		return renderFor(other, cluster, secrets).hash
+	})
 	p.now = c.clock.Now()
 
 	return p, secrets, nil
@@ -123,21 +130,14 @@ func renderFor(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster, secrets
 	return wanted{config: config, hash: hashOf(config)}
 }
 
-// peers are the other machines of the cluster that are followed, by name, as the cache has them. What is wanted of them
-// is rendered where somebody waits for them to have it.
-func (c *Controller) peers(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster, secrets *secrets.Bundle) []peer {
+// peers are the other machines of the cluster that are followed, by name, as the cache has them.
+func (c *Controller) peers(m *v1alpha1.TalosMachine, want func(*v1alpha1.TalosMachine) string) []peer {
 	machines, err := c.machines.TalosMachines(m.Namespace).List(labels.Everything())
 	if err != nil {
 		return nil // a lister of a cache does not fail
 	}
 
-	return peersAmong(machines, m, func(other *v1alpha1.TalosMachine) string {
-		if m.Spec.Role != v1alpha1.RoleControlPlane || other.Spec.Role == v1alpha1.RoleControlPlane {
-			return ""
-		}
-
-		return renderFor(other, cluster, secrets).hash
-	})
+	return peersAmong(machines, m, want)
 }
 
 // proceed decides and does, until nothing is left to do.

@@ -353,7 +353,7 @@ func TestARolloutStopsAtTheFirstMachineThatIsNotWellAndGoesOnFromThere(t *testin
 
 		w.settle()
 		w.editCluster(func(c *v1alpha1.TalosCluster) { c.Spec.ConfigPatches = sysctl(13) })
-		w.pass(time.Hour)
+		w.pass(10 * time.Minute)
 
 		if have := w.effects(); len(have) != 1 {
 			t.Errorf("done: %q", have)
@@ -419,7 +419,7 @@ func TestNothingIsChangedWhileTheClusterIsNotWhole(t *testing.T) {
 				// Just now: what status says is of a minute ago.
 				c.harm(w)
 				w.edit(4, func(m *v1alpha1.TalosMachine) { m.Spec.ConfigPatches = sysctl(1) })
-				w.pass(30 * time.Minute)
+				w.pass(5 * time.Minute)
 				w.expect(4, reasonReady, reasonWaitingForHealth)
 				w.expectEffects()
 
@@ -543,7 +543,7 @@ func TestACrashAtAnyPointRebootsExactlyOnce(t *testing.T) {
 					w.api.Before(nil)
 					w.api.After(nil)
 					w.run()
-					w.pass(2 * rebootTime)
+					w.pass(rebootTime)
 
 					if boots := w.node(1).Boots(); boots != 1 || !w.running(1) {
 						t.Errorf("rebooted %d times: %q", boots, w.effects())

@@ -63,7 +63,7 @@ func TestAllControllersAreMadeAnewWhenOneEnds(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					runDuties(ctx, func() (map[string]duty, error) {
+					runDuties(ctx, func() map[string]duty {
 						made++
 						first := made == 1
 						return map[string]duty{
@@ -79,7 +79,7 @@ func TestAllControllersAreMadeAnewWhenOneEnds(t *testing.T) {
 								}
 								return untilStopped(ctx)
 							}),
-						}, nil
+						}
 					})
 				}()
 				pass(10 * time.Second)
@@ -98,30 +98,6 @@ func TestAllControllersAreMadeAnewWhenOneEnds(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Req: A-06
-func TestControllersThatCannotBeMadeAreTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		book, tries := newLedger(), 0
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			runDuties(ctx, func() (map[string]duty, error) {
-				if tries++; tries < 3 {
-					return nil, errors.New("not yet")
-				}
-				return map[string]duty{"a": book.duty("a", untilStopped)}, nil
-			})
-		}()
-		pass(2*restartPause + time.Millisecond)
-		if running, _ := book.counts(); running["a"] != 1 || tries != 3 {
-			t.Errorf("running %v after %d tries", running, tries)
-		}
-		stop()
-		<-ended
-	})
 }
 
 // Req: A-06

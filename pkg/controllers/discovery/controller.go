@@ -194,7 +194,7 @@ func (c *Controller) updated(was, is *v1alpha1.TalosCluster, upkeep *upkeep) {
 	switch {
 	case !sweeps(was), was.UID != is.UID, !equality.Semantic.DeepEqual(was.Spec.Discovery, is.Spec.Discovery):
 		c.schedule.changed(key)
-	case requestedAt(is).After(requestedAt(was)):
+	case !requestedAt(is).IsZero() && !requestedAt(is).Equal(requestedAt(was)):
 		c.schedule.asked(key)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -255,6 +256,33 @@ func TestASweepThatIsAskedForBeginsNoEarlierThanTheRequest(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Req: T-10
+func TestWhenASweepIsToldToHaveBegun(t *testing.T) {
+	now := time.Unix(1000, 300e6)
+
+	for _, c := range []struct {
+		name string
+		asks bool
+		at   time.Time
+		want time.Time
+	}{
+		{"nobody asked", false, time.Time{}, now},
+		{"asked for before", true, time.Unix(999, 0), now},
+		{"asked for in this second", true, time.Unix(1001, 0), time.Unix(1001, 0)},
+		{"twice in this second", true, time.Unix(1002, 0), time.Unix(1002, 0)},
+		{"by a clock that was set back", true, time.Unix(5000, 0), now},
+	} {
+		cluster := clusterOf("c", addresses("192.0.2.1"))
+		if c.asks {
+			cluster.Status.Discovery = &v1alpha1.DiscoveryStatus{RequestedAt: &metav1.Time{Time: c.at}}
+		}
+
+		if got := startOf(cluster, now); !got.Equal(c.want) {
+			t.Errorf("%s: %s", c.name, got)
+		}
 	}
 }
 

@@ -85,11 +85,11 @@ func unanswered(cluster *v1alpha1.TalosCluster) bool {
 		(discovery.StartedAt == nil || discovery.CompletedAt == nil || discovery.StartedAt.Time.Before(requestedAt(cluster)))
 }
 
-// startOf is the time at which a sweep is told to have begun that begins now. The API knows seconds alone: whoever asked
-// within this one is to see that the sweep answers it.
+// startOf is the time at which a sweep is told to have begun that begins now. The API knows seconds alone, and a request
+// bears the next one: whoever asked is to see that the sweep answers it. One far ahead is of a clock that was set back.
 func startOf(cluster *v1alpha1.TalosCluster, now time.Time) time.Time {
-	if asked := requestedAt(cluster); asked.After(now) {
-		return asked
+	if ahead := requestedAt(cluster).Sub(now); ahead > 0 && ahead < time.Minute {
+		return now.Add(ahead)
 	}
 
 	return now

@@ -859,19 +859,17 @@ func TestAControllerThatIsStoppedWhileItAsksWritesNothing(t *testing.T) {
 func TestWhatAMachineWasToldIsWrittenDownAlsoWhenTheControllerIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := prepare(t, cluster(), controlPlane(1))
-		stopped := make(chan struct{})
+		sent := make(chan struct{})
 
 		w.node(1).After(machine.OpBootstrap, func(ctx context.Context, _ machineCall) error {
-			go func() {
-				w.stop()
-				close(stopped)
-			}()
+			close(sent)
 			<-ctx.Done()
 
 			return nil
 		})
 		w.run()
-		<-stopped
+		<-sent
+		w.stop()
 		w.expect(reasonBootstrapping, uuid(1))
 		w.restart()
 		w.pass(time.Minute)

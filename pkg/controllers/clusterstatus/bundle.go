@@ -3,6 +3,7 @@ package clusterstatus
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -73,13 +74,18 @@ func (r *readings) of(cluster types.UID) (reading, bool) {
 	return one, ok
 }
 
-func (r *readings) change(cluster types.UID, change func(*reading)) {
+// change changes the reading of a cluster, and tells whether there is anything new to say.
+func (r *readings) change(cluster types.UID, change func(*reading)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	one := r.all[cluster]
 	change(&one)
+
+	was := r.all[cluster]
 	r.all[cluster] = one
+
+	return was.hash != one.hash || was.failed != one.failed || !reflect.DeepEqual(was.problem, one.problem)
 }
 
 func (r *readings) forget(cluster types.UID) {
@@ -89,11 +95,12 @@ func (r *readings) forget(cluster types.UID) {
 	delete(r.all, cluster)
 }
 
-// read reads a cluster's bundle, and tells whether there is such a cluster. No byte of the bundle is kept.
-func (c *Controller) read(ctx context.Context, key types.NamespacedName) bool {
+// read reads a cluster's bundle, and tells whether there is such a cluster and anything new to say of it. No byte of the
+// bundle is kept.
+func (c *Controller) read(ctx context.Context, key types.NamespacedName) (exists, news bool) {
 	cluster, err := c.clusters.TalosClusters(key.Namespace).Get(key.Name)
 	if err != nil {
-		return false
+		return false, false
 	}
 
 	readCtx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -110,14 +117,14 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) bool {
 	case ctx.Err() != nil: // being stopped, which says nothing of the bundle
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Secrets bundle not read", "cluster", key)
-		c.readings.change(cluster.UID, func(r *reading) {
+		news = c.readings.change(cluster.UID, func(r *reading) {
 			if r.failures++; r.failures >= patience {
 				// Of the error only what kind it is: the same one is worded anew each time.
 				r.failed = fmt.Sprintf("the Secret %s cannot be read in the server's namespace: %s", cluster.Spec.SecretsRef.Name, kindOf(err))
 			}
 		})
 	default:
-		c.readings.change(cluster.UID, func(r *reading) { *r = reading{hash: hash, problem: problem} })
+		news = c.readings.change(cluster.UID, func(r *reading) { *r = reading{hash: hash, problem: problem} })
 	}
 
 	// Deleted while it was read, it is not to be remembered.
@@ -125,7 +132,7 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) bool {
 		c.readings.forget(cluster.UID)
 	}
 
-	return true
+	return true, news
 }
 
 func kindOf(err error) string {

@@ -192,9 +192,13 @@ func (c *Controller) Run(ctx context.Context) error {
 					return
 				}
 
-				if c.read(ctx, key) {
-					queue.Add(key)
+				exists, news := c.read(ctx, key)
+				if exists {
 					secrets.AddAfter(key, readInterval)
+				}
+
+				if news {
+					queue.Add(key)
 				}
 
 				secrets.Done(key)

@@ -221,18 +221,14 @@ func (c *Controller) sweep(ctx context.Context, t *turn) (rest *sweep, again boo
 	logger := klog.FromContext(ctx).WithValues("cluster", t.key)
 	ctx = klog.NewContext(ctx, logger)
 
+	cluster, err := c.clusters.TalosClusters(t.key.Namespace).Get(t.key.Name)
+	if err != nil || !sweeps(cluster) {
+		return nil, false // gone, or its status says so already
+	}
+
 	s := t.rest
 
 	if s == nil {
-		cluster, err := c.clusters.TalosClusters(t.key.Namespace).Get(t.key.Name)
-		if err != nil {
-			return nil, false // gone
-		}
-
-		if !sweeps(cluster) {
-			return nil, false // its status says so already
-		}
-
 		candidates, _ := readiness(cluster)
 		s = c.newSweep(cluster, candidates, t.urgent)
 		c.findings.remember(cluster, c.clock.Now())

@@ -37,10 +37,16 @@ type turn struct {
 	// rest is a sweep that was suspended, to go on with.
 	rest *sweep
 
-	// stop ends a running sweep for good; suspend is closed when it is to begin nothing more for now.
-	stop      context.CancelFunc
-	suspend   chan struct{}
-	suspended bool
+	// cancel is for a running sweep; over tells that it was ended for good, so that nothing of it is left. suspend is closed
+	// when it is to begin nothing more for now.
+	cancel          context.CancelFunc
+	suspend         chan struct{}
+	over, suspended bool
+}
+
+func (t *turn) stop() {
+	t.over = true
+	t.cancel()
 }
 
 func newSchedule(clk clock.Clock) *schedule {
@@ -185,7 +191,7 @@ func (s *schedule) begin(ctx context.Context) (context.Context, *turn, time.Dura
 	}
 
 	t.suspend = make(chan struct{})
-	ctx, t.stop = context.WithCancel(ctx)
+	ctx, t.cancel = context.WithCancel(ctx)
 	s.running = t
 
 	return ctx, t, 0
@@ -229,10 +235,10 @@ func (s *schedule) done(t *turn, rest *sweep) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	t.stop()
+	t.cancel()
 	s.running = nil
 
-	if rest != nil {
+	if rest != nil && !t.over {
 		s.put(turn{key: t.key, at: t.at, rest: rest})
 	}
 }

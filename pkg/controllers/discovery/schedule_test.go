@@ -46,6 +46,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 		{"nor what became due meanwhile", "known b; take b periodic; done; later b; +1s; known a; known d; asked b; take b urgent; asked b; done; take a periodic; asked b; on; done; take d periodic; done; take b urgent"},
 		{"a change does away with the rest", "known a; take a periodic; asked b; rest; +1s; changed a; take b urgent; done; take a urgent; done; none"},
 		{"a cluster that is dropped has no turn", "known a; drop a; none; known a; take a periodic; drop a; over; done; none"},
+		{"nor what is left of its suspended sweep", "known a; take a periodic; asked b; suspended; drop a; rest; take b urgent; done; none"},
 		{"what is asked for while the sweep ends comes at once", "known a; take a periodic; asked a; done; later a; take a urgent; done; none"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -159,7 +159,7 @@ func (c *Controller) conclude(ctx context.Context, s *sweep, result Result) erro
 	}
 
 	return c.writeStatus(ctx, s.cluster, func(cluster *v1alpha1.TalosCluster) {
-		cluster.Status.ObservedGeneration = s.cluster.Generation
+		cluster.Status.ObservedGeneration = max(cluster.Status.ObservedGeneration, s.cluster.Generation)
 
 		discovery := discoveryOf(&cluster.Status)
 		discovery.StartedAt = at(s.started)

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
 )
 
 // upkeep writes what needs no machine to be asked: that a cluster is not swept, and why; and which machines share
@@ -35,7 +37,10 @@ func newUpkeep(c *Controller) *upkeep {
 
 func (u *upkeep) cluster(key types.NamespacedName) { u.queue.Add(chore{key: key}) }
 
-// handler has a machine looked at when it comes or changes, and the machines that share hardware with it when it comes or
+// gather is how long the machines that share hardware with one are left: many may come at once.
+const gather = 100 * time.Millisecond
+
+// handler has a machine looked at when it comes or changes, and the later ones that share hardware with it when it comes or
 // goes: what it is never changes.
 func (u *upkeep) handler() cache.ResourceEventHandlerFuncs {
 	one := func(machine *v1alpha1.TalosMachine) { u.queue.Add(chore{machine: true, key: nameOf(machine)}) }
@@ -43,7 +48,9 @@ func (u *upkeep) handler() cache.ResourceEventHandlerFuncs {
 		one(machine)
 
 		for _, other := range u.withCommonParts(machine) {
-			one(other)
+			if hardware.Earlier(machine, other) {
+				u.queue.AddAfter(chore{machine: true, key: nameOf(other)}, gather)
+			}
 		}
 	}
 

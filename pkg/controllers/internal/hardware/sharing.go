@@ -33,7 +33,7 @@ func EarlierSharers(machine *v1alpha1.TalosMachine, namespace []*v1alpha1.TalosM
 	var earlier []*v1alpha1.TalosMachine
 
 	for _, other := range namespace {
-		if other.Namespace == machine.Namespace && other.Name != machine.Name && registered(other, machine) < 0 {
+		if other.Namespace == machine.Namespace && Earlier(other, machine) {
 			earlier = append(earlier, other)
 		}
 	}
@@ -51,6 +51,9 @@ func EarlierSharers(machine *v1alpha1.TalosMachine, namespace []*v1alpha1.TalosM
 
 	return out
 }
+
+// Earlier tells whether a machine was registered before another one.
+func Earlier(a, b *v1alpha1.TalosMachine) bool { return registered(a, b) < 0 }
 
 func registered(a, b *v1alpha1.TalosMachine) int {
 	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -86,9 +89,14 @@ func share(a, b v1alpha1.MachineIdentity) Sharing {
 		out.Serial = serial
 	}
 
+	theirs := make(map[string]bool, len(b.MACAddresses))
+	for _, mac := range b.MACAddresses {
+		theirs[strings.ToLower(mac)] = true
+	}
+
 	for _, mac := range a.MACAddresses {
-		if slices.ContainsFunc(b.MACAddresses, func(other string) bool { return strings.EqualFold(mac, other) }) {
-			out.MACs = append(out.MACs, strings.ToLower(mac))
+		if mac = strings.ToLower(mac); theirs[mac] {
+			out.MACs = append(out.MACs, mac)
 		}
 	}
 

@@ -43,6 +43,8 @@ func TestAnApprovedMachineGetsExactlyOneConfigurationOfItsRole(t *testing.T) {
 	c.approve(t, control, v1alpha1.RoleControlPlane, "--fingerprint", control.Fingerprint(), "--hostname", "control-1")
 	configured := c.applied(t, control.Hardware().UUID)
 	receivedOne(t, control, v1alpha1.RoleControlPlane)
+	// What it runs with is there once it runs.
+	stage(t, control, talosnode.StageRunning)
 	sum := sha256.Sum256(control.Configuration())
 	sent := configured.Status.Configuration
 	if sent.Hash != hex.EncodeToString(sum[:]) || sent.Endpoint != host(control) || sent.AppliedAt.Before(sent.IntendedAt) || configured.Status.ConfigHash != sent.Hash {
@@ -51,15 +53,14 @@ func TestAnApprovedMachineGetsExactlyOneConfigurationOfItsRole(t *testing.T) {
 	if a := configured.Status.Approval; a == nil || a.Fingerprint == "" || a.UnverifiedFingerprint || a.Identity.Serial != control.Hardware().Serial {
 		t.Errorf("the approval is recorded as %+v", a)
 	}
-	stage(t, control, talosnode.StageRunning)
 
 	// A worker of the same cluster joins it; one of an older Talos, too.
 	for _, node := range []*talosnode.Node{worker, old} {
 		receivedNothing(t, node)
 		c.approve(t, node, v1alpha1.RoleWorker, "--label", "line=mixing")
 		c.applied(t, node.Hardware().UUID)
-		receivedOne(t, node, v1alpha1.RoleWorker)
 		stage(t, node, talosnode.StageRunning)
+		receivedOne(t, node, v1alpha1.RoleWorker)
 		if !strings.Contains(string(node.Configuration()), "line: mixing") {
 			t.Errorf("the label of the approval is not in the configuration of %s", node.Name())
 		}

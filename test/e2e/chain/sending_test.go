@@ -24,7 +24,7 @@ func TestAMachineThatIsUnapprovedBeforeAnythingIsSentGetsNothing(t *testing.T) {
 		f.pending(t, f.node(name))
 	}
 	for _, name := range f.names {
-		f.fault(t, name, talosnode.FaultClosed)
+		f.fault(t, name, talosnode.FaultSilent)
 		f.approveAs(t, name, v1alpha1.RoleWorker)
 	}
 	for _, name := range f.names {

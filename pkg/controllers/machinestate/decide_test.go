@@ -145,6 +145,9 @@ func TestAnUpdateGoesStepByStep(t *testing.T) {
 		{"it has it, and is not well", later(applied(time.Hour), func(p *picture) { p.seen.status.Ready = false }), reasonUpToDate, stepNone, "sent", newHash},
 		{"it has it, and does not answer", later(applied(time.Hour), func(p *picture) { p.seen = sighting{absent: &problem{reasonUnreachable, ""}} }), reasonUpToDate, stepNone, "sent", newHash},
 		{"it has it, is not well, and something else is wanted", later(applied(time.Hour), func(p *picture) { p.seen.status.Ready, p.want.hash = false, "2222" }), "", stepTry, "", newHash},
+		{"it has it, is not well, and cannot be rendered any more", later(applied(time.Hour), func(p *picture) {
+			p.seen.status.Ready, p.want = false, wanted{problem: &problem{reasonRenderFailed, ""}}
+		}), reasonRenderFailed, stepNone, "sent", newHash},
 		{"it has it, and was changed by hand since", later(applied(time.Hour), func(p *picture) { p.seen.runs = "3333" }), reasonUpToDate, stepNone, "sent", newHash},
 	} {
 		t.Run(c.name, func(t *testing.T) {

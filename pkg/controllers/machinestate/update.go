@@ -202,6 +202,8 @@ func (d *decision) underway(u *v1alpha1.MachineUpdate) {
 		d.whileRebooting(u)
 	case perhapsSent(u):
 		d.set(reasonUpdating, "whether the machine took the configuration is found out by what it runs")
+	case d.want.problem != nil:
+		d.set(d.want.problem.reason, d.want.problem.message)
 	case d.want.hash == u.Hash:
 		d.set(reasonUpToDate, "the machine was sent what is rendered for it, and is waited for until it is ready")
 	default:

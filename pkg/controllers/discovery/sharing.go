@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -65,25 +66,53 @@ func parts(machine *v1alpha1.TalosMachine) []string {
 	return keys
 }
 
-// withCommonParts lists the machines of a machine's namespace that have a part of it, as far as they are known; itself
-// may be among them.
-func (c *Controller) withCommonParts(machine *v1alpha1.TalosMachine) map[string]*v1alpha1.TalosMachine {
-	found := make(map[string]*v1alpha1.TalosMachine)
+// with lists the machines that have one part of an identity, as far as they are known.
+func (c *Controller) with(part string) []*v1alpha1.TalosMachine {
+	objects, err := c.machineInformer.GetIndexer().ByIndex(byPart, part)
+	if err != nil {
+		return nil // Run has said so
+	}
 
-	for _, key := range parts(machine) {
-		objects, err := c.machineInformer.GetIndexer().ByIndex(byPart, key)
-		if err != nil {
-			continue // Run has said so
-		}
+	machines := make([]*v1alpha1.TalosMachine, 0, len(objects))
 
-		for _, object := range objects {
-			if other, ok := object.(*v1alpha1.TalosMachine); ok {
-				found[other.Name] = other
-			}
+	for _, object := range objects {
+		if machine, ok := object.(*v1alpha1.TalosMachine); ok {
+			machines = append(machines, machine)
 		}
 	}
 
-	return found
+	return machines
+}
+
+// enough is how many machines that share hardware with one are looked for; whoever has as many, hundreds perhaps with one
+// and the same serial number, is flagged as it is, and no more of them are named.
+const enough = 16
+
+// sharers are earlier machines with a part of a machine, of those that with finds.
+func sharers(machine *v1alpha1.TalosMachine, with func(part string) []*v1alpha1.TalosMachine) []hardware.Sharing {
+	found := make(map[string]*v1alpha1.TalosMachine)
+
+	for _, part := range parts(machine) {
+		for _, other := range with(part) {
+			if hardware.Earlier(other, machine) {
+				found[other.Name] = other
+			}
+		}
+
+		if len(found) >= enough {
+			break
+		}
+	}
+
+	earliest := slices.SortedFunc(maps.Values(found), func(a, b *v1alpha1.TalosMachine) int {
+		if hardware.Earlier(a, b) {
+			return -1
+		}
+
+		return 1
+	})
+
+	return hardware.EarlierSharers(machine, earliest[:min(len(earliest), enough)])
 }
 
 // tellSharing keeps a machine's condition SharesHardware right when it is not this sweep that finds it: the machine, or
@@ -94,7 +123,7 @@ func (c *Controller) tellSharing(ctx context.Context, key types.NamespacedName) 
 		return nil //nolint:nilerr // gone
 	}
 
-	sharing := hardware.EarlierSharers(machine, values(c.withCommonParts(machine)))
+	sharing := sharers(machine, c.with)
 
 	desired := machine.DeepCopy()
 	c.setSharing(desired, sharing)
@@ -131,19 +160,20 @@ func (c *Controller) tellSharing(ctx context.Context, key types.NamespacedName) 
 // sharing is what a machine shares with earlier ones, as this sweep knows them: the informer may not have yet what it
 // has written itself.
 func (s *sweep) sharing(machine *v1alpha1.TalosMachine) []hardware.Sharing {
-	known := s.withCommonParts(machine)
+	return sharers(machine, func(part string) []*v1alpha1.TalosMachine {
+		known := s.with(part)
 
-	s.mu.Lock()
-	for _, key := range parts(machine) {
-		for _, name := range s.byPart[key] {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+
+		for _, name := range s.byPart[part] {
 			if written := s.written[name]; written != nil {
-				known[name] = written
+				known = append(known, written)
 			}
 		}
-	}
-	s.mu.Unlock()
 
-	return hardware.EarlierSharers(machine, values(known))
+		return known
+	})
 }
 
 // reportSharing tells of the machines that answered and share hardware with an earlier one. It comes last: of two that
@@ -182,13 +212,4 @@ func (c *Controller) setSharing(machine *v1alpha1.TalosMachine, sharing []hardwa
 		Message:            bounded(explainSharing(sharing)),
 		LastTransitionTime: metav1.NewTime(c.clock.Now()),
 	})
-}
-
-func values[K comparable, V any](m map[K]V) []V {
-	out := make([]V, 0, len(m))
-	for _, v := range m {
-		out = append(out, v)
-	}
-
-	return out
 }

@@ -47,9 +47,14 @@ func (u *upkeep) handler() cache.ResourceEventHandlerFuncs {
 	all := func(machine *v1alpha1.TalosMachine) {
 		one(machine)
 
-		for _, other := range u.withCommonParts(machine) {
-			if hardware.Earlier(machine, other) {
-				u.queue.AddAfter(chore{machine: true, key: nameOf(other)}, gather)
+		later := make(map[types.NamespacedName]bool)
+
+		for _, part := range parts(machine) {
+			for _, other := range u.with(part) {
+				if key := nameOf(other); !later[key] && hardware.Earlier(machine, other) {
+					later[key] = true
+					u.queue.AddAfter(chore{machine: true, key: key}, gather)
+				}
 			}
 		}
 	}

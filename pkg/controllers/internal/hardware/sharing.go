@@ -144,8 +144,8 @@ func ExplainSharing(with []Sharing) string {
 		texts = append(texts, one.String())
 	}
 
-	if more := len(with) - named; more > 0 {
-		texts = append(texts, fmt.Sprintf("parts of %d more", more))
+	if len(with) > named {
+		texts = append(texts, "and parts of others")
 	}
 
 	return "it has " + strings.Join(texts, "; ")

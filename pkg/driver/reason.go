@@ -37,6 +37,26 @@ const (
 	ReasonDeviceBusy Reason = "DeviceBusy"
 	// ReasonNotSupported: the device answers that it has no such function.
 	ReasonNotSupported Reason = "NotSupported"
+	// ReasonTooManySessions: the device allows no further session or connection.
+	ReasonTooManySessions Reason = "TooManySessions"
+	// ReasonPathRejected: the device refuses the route to the CPU, or has none (an EtherNet/IP Forward Open was refused).
+	ReasonPathRejected Reason = "PathRejected"
+	// ReasonCertificateUntrusted: the device's certificate is not one that the module's specification trusts.
+	ReasonCertificateUntrusted Reason = "CertificateUntrusted"
+	// ReasonCertificateExpiring: the device's certificate expires within 30 days, or has expired and is pinned.
+	ReasonCertificateExpiring Reason = "CertificateExpiring"
+	// ReasonClientCertificateRejected: the device does not trust our own certificate.
+	ReasonClientCertificateRejected Reason = "ClientCertificateRejected"
+	// ReasonCredentialsRejected: the device refuses the user that the module's specification names.
+	ReasonCredentialsRejected Reason = "CredentialsRejected"
+	// ReasonInsecureAuthentication: the password would travel in clear text, and nobody allowed that.
+	ReasonInsecureAuthentication Reason = "InsecureAuthentication"
+	// ReasonSecurityModeRejected: the device does not offer the security that the module's specification asks for.
+	ReasonSecurityModeRejected Reason = "SecurityModeRejected"
+	// ReasonServerNotRunning: the server on the device answers that it does not run.
+	ReasonServerNotRunning Reason = "ServerNotRunning"
+	// ReasonAccessDenied: the device answers that this user may not do what was asked.
+	ReasonAccessDenied Reason = "AccessDenied"
 	// ReasonNotMeasured: our own side had no turn to ask, so that nothing is known; it is no verdict on the device
 	// (P-07: what was not measured is Unknown).
 	ReasonNotMeasured Reason = "NotMeasured"

@@ -197,6 +197,13 @@ func (p *plant) dialed(addr string) int {
 	return p.dials[addr]
 }
 
+func (p *plant) predialed(addr string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return p.predials[addr]
+}
+
 func (p *plant) touched() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -156,11 +156,11 @@ func TestASweepThatIsAskedForSuspendsAnothersWhichGoesOnAfterwards(t *testing.T)
 			t.Fatalf("%d were asked: a's sweep does not run", during-before)
 		}
 
-		began := p.predials["198.51.100.1"]
+		began := p.predialed("198.51.100.1")
 		w.change("b", func(c *v1alpha1.TalosCluster) { c.Spec.Discovery = addresses("198.51.100.1", "198.51.100.2") })
 		w.pass(maintenance.PredialTimeout)
 
-		if p.predials["198.51.100.1"] != began+1 || p.predials["198.51.100.2"] != 1 {
+		if p.predialed("198.51.100.1") != began+1 || p.predialed("198.51.100.2") != 1 {
 			t.Errorf("b's changed range was not asked at once")
 		}
 

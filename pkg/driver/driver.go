@@ -64,6 +64,10 @@ type Channel struct {
 	Name     string
 	Address  string
 	DataType DataType
+	// Count is the number of consecutive elements; 0 counts as 1.
+	Count int
+	// Access is what the specification allows; empty where it says nothing.
+	Access Access
 	// WordOrder overrides the device's order for this channel; only Modbus has one.
 	WordOrder string
 }
@@ -107,4 +111,88 @@ func FromBits(t DataType, bits uint64) (any, bool) {
 	default:
 		return nil, false
 	}
+}
+
+// ToBits is the inverse of FromBits: the bits of a value that t holds exactly, whatever numeric type the value has; false when t
+// cannot hold it. A float64 loses digits as a float32, which is not an error unless it is out of range.
+func ToBits(t DataType, value any) (uint64, bool) {
+	var integer int64
+	var natural uint64
+	var real float64
+	switch v := value.(type) {
+	case int:
+		integer = int64(v)
+	case int8:
+		integer = int64(v)
+	case int16:
+		integer = int64(v)
+	case int32:
+		integer = int64(v)
+	case int64:
+		integer = v
+	case uint:
+		natural = uint64(v)
+	case uint8:
+		natural = uint64(v)
+	case uint16:
+		natural = uint64(v)
+	case uint32:
+		natural = uint64(v)
+	case uint64:
+		natural = v
+	case float32:
+		real = float64(v)
+		if t == Float32 {
+			return uint64(math.Float32bits(v)), true
+		}
+	case float64:
+		real = v
+	default:
+		return 0, false
+	}
+
+	// One of the three is the value; the other two are zero.
+	switch t {
+	case Float32, Float64:
+		if real == 0 && !math.Signbit(real) {
+			real = float64(integer) + float64(natural)
+			if integer != 0 && (real >= 1<<63 || int64(real) != integer) || natural != 0 && (real >= 1<<64 || uint64(real) != natural) {
+				return 0, false
+			}
+		}
+		if t == Float64 {
+			return math.Float64bits(real), true
+		}
+		narrow := float32(real)
+		if math.IsInf(float64(narrow), 0) && !math.IsInf(real, 0) {
+			return 0, false
+		}
+		return uint64(math.Float32bits(narrow)), true
+	}
+	if real != 0 {
+		if real != math.Trunc(real) || real < -(1<<63) || real >= 1<<64 {
+			return 0, false
+		}
+		if real < 0 {
+			integer = int64(real)
+		} else {
+			natural = uint64(real)
+		}
+	}
+	if integer > 0 {
+		natural, integer = uint64(integer), 0
+	}
+	limits := map[DataType]struct {
+		low  int64
+		high uint64
+	}{
+		Int16: {math.MinInt16, math.MaxInt16}, Uint16: {0, math.MaxUint16},
+		Int32: {math.MinInt32, math.MaxInt32}, Uint32: {0, math.MaxUint32},
+		Int64: {math.MinInt64, math.MaxInt64}, Uint64: {0, math.MaxUint64},
+	}
+	limit, ok := limits[t]
+	if !ok || integer < limit.low || natural > limit.high {
+		return 0, false
+	}
+	return natural | uint64(integer), true
 }

@@ -32,8 +32,11 @@ type Config struct {
 	CloseAfterPoll bool
 	// Timeout of one request, connecting included; zero means 1 s.
 	Timeout time.Duration
-	// Channels are the declared channels; the first is what Check reads, without any it is holding register 0.
+	// Channels are the declared channels; the first that may be read is what Check reads, without any it is holding
+	// register 0.
 	Channels []driver.Channel
+	// Verify makes the device's Channels read each declared channel once, to find those that the device refuses.
+	Verify bool
 }
 
 // ParseEndpoint returns the host:port of a tcp://host[:port] endpoint.

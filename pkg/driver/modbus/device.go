@@ -40,6 +40,8 @@ type device struct {
 	// probe is what Check reads; declared says that the user named it.
 	probe     request
 	declared  bool
+	channels  []declaredChannel
+	verify    bool
 	release   func()
 	closeOnce sync.Once
 }
@@ -50,6 +52,8 @@ type request struct {
 	function byte
 	quantity uint16
 	size     int
+	// bits: the table holds bits, not registers.
+	bits     bool
 	dataType driver.DataType
 	order    WordOrder
 }
@@ -151,14 +155,13 @@ func (d *device) request(channel driver.Channel) (request, error) {
 		return request{}, channelError(channel, err)
 	}
 	r := request{address: address, dataType: channel.DataType, order: d.wordOrder}
-	bits := false
 	for _, t := range tables {
 		if t.table == address.Table {
-			r.function, bits = t.read, t.bits
+			r.function, r.bits = t.read, t.bits
 		}
 	}
 	switch {
-	case bits:
+	case r.bits:
 		if r.dataType == "" {
 			r.dataType = driver.Bool
 		}
@@ -180,7 +183,7 @@ func (d *device) request(channel driver.Channel) (request, error) {
 		}
 		r.quantity, r.size = uint16(n), 2*n
 	}
-	if int(address.Offset)+int(r.quantity) > 65536 {
+	if int(address.Offset)+int(r.quantity)*max(1, channel.Count) > 65536 {
 		return request{}, channelError(channel, configurationError("a %s at %s goes beyond the end of the table", r.dataType, address))
 	}
 	if channel.WordOrder != "" {
@@ -193,6 +196,15 @@ func (d *device) request(channel driver.Channel) (request, error) {
 
 // read sends a read and decodes its value.
 func (d *device) read(ctx context.Context, r request) (any, error) {
+	raw, err := d.fetch(ctx, r, false)
+	if err != nil {
+		return nil, err
+	}
+	return r.value(raw), nil
+}
+
+// fetch sends a read and returns what came; silence of an optional one proves nothing.
+func (d *device) fetch(ctx context.Context, r request, optional bool) ([]byte, error) {
 	data := make([]byte, 4)
 	binary.BigEndian.PutUint16(data, r.address.Offset)
 	binary.BigEndian.PutUint16(data[2:], r.quantity)
@@ -203,11 +215,9 @@ func (d *device) read(ctx context.Context, r request) (any, error) {
 			raw, err = parseRead(data, r.size)
 			return err
 		},
+		optional: optional,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r.value(raw), nil
+	return raw, err
 }
 
 // value decodes what a read returned.

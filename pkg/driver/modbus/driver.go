@@ -50,16 +50,18 @@ func (d *Driver) Open(c Config) (driver.Device, error) {
 	if dev.wordOrder, err = checkWordOrder(c.WordOrder); err != nil {
 		return nil, err
 	}
-	for i, channel := range c.Channels {
+	dev.verify = c.Verify
+	for _, channel := range c.Channels {
 		r, err := dev.request(channel)
 		if err != nil {
 			return nil, err
 		}
-		if i == 0 {
+		dev.channels = append(dev.channels, declaredChannel{channel, r})
+		if !dev.declared && channel.Access != driver.AccessWrite {
 			dev.probe, dev.declared = r, true
 		}
 	}
-	if len(c.Channels) == 0 {
+	if !dev.declared {
 		if dev.probe, err = dev.request(driver.Channel{Address: "holding:0", DataType: driver.Uint16}); err != nil {
 			return nil, err
 		}

@@ -114,9 +114,11 @@ func (e *endpoint) shutdown() {
 	e.drop()
 }
 
-// query is one request that only reads, so that it may be sent twice.
+// query is one request.
 type query struct {
 	pdu modbus.ProtocolDataUnit
+	// writes: what was lost on its way may have been done, so that it is not sent twice.
+	writes bool
 	// parse takes the reply's data; its error closes the connection as any other malformed reply does.
 	parse func(data []byte) error
 	// optional: silence proves nothing, as for functions that many devices do not know.
@@ -233,6 +235,10 @@ func (e *endpoint) send(ctx context.Context, d *device, q query) error {
 	deadline := time.Now().Add(slot)
 	for {
 		used := e.conn != nil
+		if used && q.writes && endedByPeer(e.conn) {
+			e.drop()
+			used = false
+		}
 		if !used {
 			left, err := e.connect(ctx, d)
 			if err != nil {
@@ -244,7 +250,7 @@ func (e *endpoint) send(ctx context.Context, d *device, q query) error {
 			}
 		}
 		untouched, err := e.roundTrip(ctx, d, q, deadline)
-		if err != nil && used && untouched && driver.LinkReason(err) == driver.ReasonConnectionLost {
+		if err != nil && used && untouched && !q.writes && driver.LinkReason(err) == driver.ReasonConnectionLost {
 			e.drop()
 			continue
 		}

@@ -58,3 +58,19 @@ func bitsOf(raw []byte, order WordOrder) uint64 {
 	}
 	return bits
 }
+
+// registersOf is the inverse of bitsOf: the n registers of a number, as bytes for the wire.
+func registersOf(bits uint64, n int, order WordOrder) []byte {
+	raw := make([]byte, 2*n)
+	for i := range raw {
+		word, low := i/2, i%2
+		if order == CDAB || order == DCBA {
+			word = n - 1 - word
+		}
+		if order == BADC || order == DCBA {
+			low = 1 - low
+		}
+		raw[word*2+low] = byte(bits >> (8 * (len(raw) - 1 - i)))
+	}
+	return raw
+}

@@ -197,7 +197,7 @@ func (d *device) value(channel driver.Channel) any {
 	_, _ = hash.Write(binary.LittleEndian.AppendUint64(nil, uint64(d.config.Seed)))
 	_, _ = hash.Write([]byte(channel.Address))
 	h := hash.Sum64()
-	period := shortestPeriod + time.Duration(h>>32)%(longestPeriod-shortestPeriod)
+	period := shortestPeriod + time.Duration(h>>32)*time.Millisecond%(longestPeriod-shortestPeriod)
 	phase := float64(uint32(h)) / (1 << 32)
 	elapsed := d.config.Now().Sub(d.config.Start).Truncate(step)
 	v := middle + swing*math.Sin(2*math.Pi*(phase+elapsed.Seconds()/period.Seconds()))

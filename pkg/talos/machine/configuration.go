@@ -57,12 +57,15 @@ func (s *session) Apply(ctx context.Context, config []byte, mode Mode, dryRun bo
 	for _, message := range resp.GetMessages() {
 		result.Mode = message.GetMode().String()
 
-		for _, warning := range message.GetWarnings() {
-			if text := remark.Scrub(beforeDiff(warning), config); text != "" {
-				result.Warnings = append(result.Warnings, text)
-			}
-		}
+		result.Warnings = append(result.Warnings, message.GetWarnings()...)
 	}
+
+	result.Warnings = result.Warnings[:min(len(result.Warnings), remark.MaxRemarks)]
+	for i, warning := range result.Warnings {
+		result.Warnings[i] = beforeDiff(warning)
+	}
+
+	result.Warnings = remark.ScrubAll(result.Warnings, config)
 
 	return result, nil
 }

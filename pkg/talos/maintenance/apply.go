@@ -27,12 +27,10 @@ func (s *session) ApplyConfiguration(ctx context.Context, config []byte, options
 	for _, message := range resp.GetMessages() {
 		result.Mode = message.GetMode().String()
 
-		for _, warning := range message.GetWarnings() {
-			if text := remark.Scrub(warning, config); text != "" {
-				result.Warnings = append(result.Warnings, text)
-			}
-		}
+		result.Warnings = append(result.Warnings, message.GetWarnings()...)
 	}
+
+	result.Warnings = remark.ScrubAll(result.Warnings, config)
 
 	return result, nil
 }

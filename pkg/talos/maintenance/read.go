@@ -98,15 +98,14 @@ func (hw *Hardware) readLinks(ctx context.Context, cosi state.State) error {
 		return err
 	}
 
-	for link := range list.All() {
-		if len(hw.Links) == maxLinks {
-			break
+	// Not list.All, which panics at what is no link.
+	return list.ForEachErr(func(link *network.LinkStatus) error {
+		if len(hw.Links) < maxLinks {
+			hw.Links = append(hw.Links, newLink(link))
 		}
 
-		hw.Links = append(hw.Links, newLink(link))
-	}
-
-	return nil
+		return nil
+	})
 }
 
 func (hw *Hardware) readDisks(ctx context.Context, cosi state.State) error {
@@ -115,15 +114,13 @@ func (hw *Hardware) readDisks(ctx context.Context, cosi state.State) error {
 		return unlessWithheld(err)
 	}
 
-	for disk := range list.All() {
-		if len(hw.Disks) == maxDisks {
-			break
+	return list.ForEachErr(func(disk *block.Disk) error {
+		if len(hw.Disks) < maxDisks {
+			hw.Disks = append(hw.Disks, newDisk(disk))
 		}
 
-		hw.Disks = append(hw.Disks, newDisk(disk))
-	}
-
-	return nil
+		return nil
+	})
 }
 
 func (hw *Hardware) readStage(ctx context.Context, cosi state.State) error {

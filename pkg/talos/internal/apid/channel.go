@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -16,11 +17,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/stats"
 )
 
-// maxSessionBytes bounds what a session reads in all. An honest node sends some tens of kilobytes; the peer may be
-// anybody.
-const maxSessionBytes = 16 << 20
+const (
+	// maxSessionBytes bounds what a session reads in all, on the wire and unpacked. An honest node sends some tens of
+	// kilobytes; the peer may be anybody.
+	maxSessionBytes = 16 << 20
+	// maxItems bounds a list of resources: more items than any machine has disks and links, and few enough to be held for
+	// every candidate of a sweep, each being some kilobytes here whatever it was on the wire.
+	maxItems = 1024
+)
 
 // Channel is a gRPC channel over one connection, which is never made again.
 type Channel struct {
@@ -51,6 +58,8 @@ func Open(address string, conn *tls.Conn) (*Channel, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0), // idling would close the one connection
+		grpc.WithStatsHandler(unpacked{watched}),
+		grpc.WithChainStreamInterceptor(boundLists),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20)),
 	)
 	if err != nil {
@@ -130,6 +139,9 @@ type watchedConn struct {
 	head  []byte
 	read  atomic.Int64
 	first atomic.Pointer[error]
+
+	// unpacked counts the messages as they are after decompression.
+	unpacked atomic.Int64
 }
 
 var errTooMuch = fmt.Errorf("the peer sent more than %d bytes", maxSessionBytes)
@@ -155,12 +167,64 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// unpack counts a message, and ends the connection when there was too much: a peer chooses itself whether it compresses,
+// and a few kilobytes can hold megabytes.
+func (c *watchedConn) unpack(n int) {
+	if c.unpacked.Add(int64(n)) > maxSessionBytes {
+		err := errTooMuch
+		c.first.CompareAndSwap(nil, &err)
+		c.Close() //nolint:errcheck // nothing more is read from it
+	}
+}
+
 func (c *watchedConn) readError() error {
 	if err := c.first.Load(); err != nil {
 		return *err
 	}
 
 	return nil
+}
+
+// unpacked has gRPC tell a connection how long the messages on it are.
+type unpacked struct{ conn *watchedConn }
+
+func (unpacked) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (u unpacked) HandleRPC(_ context.Context, event stats.RPCStats) {
+	if in, ok := event.(*stats.InPayload); ok {
+		u.conn.unpack(in.Length)
+	}
+}
+
+func (unpacked) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (unpacked) HandleConn(context.Context, stats.ConnStats) {}
+
+// boundLists ends each list of resources after maxItems: the client that collects them would do so for as long as they
+// come.
+func boundLists(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := streamer(ctx, desc, cc, method, opts...)
+	if err != nil || method != cosiv1alpha1.State_List_FullMethodName {
+		return stream, err
+	}
+
+	return &boundedStream{ClientStream: stream}, nil
+}
+
+type boundedStream struct {
+	grpc.ClientStream
+
+	received int
+}
+
+func (s *boundedStream) RecvMsg(m any) error {
+	if s.received == maxItems {
+		return io.EOF // what else comes is dropped with the session
+	}
+
+	s.received++
+
+	return s.ClientStream.RecvMsg(m)
 }
 
 // established are the gRPC credentials of a connection whose TLS handshake is over.

@@ -18,6 +18,23 @@ const redacted = "***"
 // keyMaterial matches what keys, certificates and tokens look like, also where a message holds only a part of one.
 var keyMaterial = regexp.MustCompile(`-----BEGIN[\s\S]*?(-----END[^-]*-----|$)|[a-z0-9]{6}\.[a-z0-9]{8,}|[A-Za-z0-9+/_-]{24,}={0,2}`)
 
+// MaxRemarks is how many of a node's remarks on one configuration are kept: they are its own to make, and each is looked
+// through for every secret.
+const MaxRemarks = 16
+
+// ScrubAll scrubs the first MaxRemarks of a node's remarks, and leaves out those of which nothing is left.
+func ScrubAll(messages []string, configs ...[]byte) []string {
+	var kept []string
+
+	for _, message := range messages[:min(len(messages), MaxRemarks)] {
+		if text := Scrub(message, configs...); text != "" {
+			kept = append(kept, text)
+		}
+	}
+
+	return kept
+}
+
 // Scrub makes a node's remark on configurations fit to be shown: no secret of theirs is left in it, nor anything that
 // looks like one. A remark on a configuration that cannot be read is withheld, since then nobody can say what of it is
 // secret (T-15).

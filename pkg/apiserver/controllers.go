@@ -119,7 +119,8 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			}),
 			"networkprobe": networkprobe.New(networkprobe.Options{
 				Image: settings.ProbeImage, Host: s.HostClient,
-				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces, Modules: modules,
+				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces,
+				Modules: modules, Controllers: controllers,
 				EnsureCertificate: func(ctx context.Context, namespace string) error {
 					return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
 				},

@@ -16,7 +16,10 @@ type assignments struct {
 
 // assigned is what one probe's ConfigMap says.
 type assigned struct {
-	modules []string
+	// controller is whose probe it is; "" for a shared one.
+	controller string
+	modules    []string
+	// problem is why the probe has no pod, if there is something in the way.
 	problem string
 }
 
@@ -27,14 +30,14 @@ func newAssignments() *assignments {
 	}
 }
 
-// set replaces what a probe lists and returns the modules that this concerns: those that came or went, and all of them
-// when the problem is another one. Listing nothing forgets the probe.
-func (a *assignments) set(probe types.NamespacedName, modules []string, problem string) []types.NamespacedName {
+// set replaces what a probe's ConfigMap says and returns the modules that this concerns: those that came or went, and all of
+// them when the problem or the Controller is another one. Listing nothing forgets the probe.
+func (a *assignments) set(probe types.NamespacedName, is assigned) []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.probes[probe]
-	listed := make(map[string]bool, len(modules))
-	for _, name := range modules {
+	listed := make(map[string]bool, len(is.modules))
+	for _, name := range is.modules {
 		listed[name] = true
 	}
 	var concerned []types.NamespacedName
@@ -47,7 +50,7 @@ func (a *assignments) set(probe types.NamespacedName, modules []string, problem 
 				delete(a.modules, key)
 			}
 			concerned = append(concerned, key)
-		case before.problem != problem:
+		case before.problem != is.problem || before.controller != is.controller:
 			concerned = append(concerned, key)
 		}
 		delete(listed, name)
@@ -58,10 +61,10 @@ func (a *assignments) set(probe types.NamespacedName, modules []string, problem 
 		slices.SortFunc(a.modules[key], shortestFirst)
 		concerned = append(concerned, key)
 	}
-	if len(modules) == 0 {
+	if len(is.modules) == 0 {
 		delete(a.probes, probe)
 	} else {
-		a.probes[probe] = assigned{modules, problem}
+		a.probes[probe] = is
 	}
 	return concerned
 }
@@ -77,15 +80,17 @@ func shortestFirst(x, y types.NamespacedName) int {
 	return 1
 }
 
-// probeOf is the probe that lists a module.
-func (a *assignments) probeOf(module types.NamespacedName) (types.NamespacedName, bool) {
+// probeOf is the probe of a Controller, or the shared one for "", that lists a module. What another lists it still, or
+// already, says nothing of a module that moves: it measures from somewhere else.
+func (a *assignments) probeOf(module types.NamespacedName, controller string) (types.NamespacedName, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	probes := a.modules[module]
-	if len(probes) == 0 {
-		return types.NamespacedName{}, false
+	for _, probe := range a.modules[module] {
+		if a.probes[probe].controller == controller {
+			return probe, true
+		}
 	}
-	return probes[0], true
+	return types.NamespacedName{}, false
 }
 
 // problemOf is why a probe has no pod, if its ConfigMap says so.

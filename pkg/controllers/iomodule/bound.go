@@ -13,9 +13,9 @@ import (
 // lifePeriod is how old a simulation Controller's last sign of life may be (P-05).
 const lifePeriod = 30 * time.Second
 
-// assessBound judges a module by the Controller that it names, and says when to look again (P-04, P-05). Probes of
-// Controllers are not run yet: a network module of a Controller is Unknown.
-func (c *Controller) assessBound(module *v1alpha1.IOModule) (verdict, time.Duration, error) {
+// assessBound judges a module by the Controller that it names, and by its probe if it has one; it says when to look again, and
+// whether the status should stay as it is (P-04, P-05).
+func (c *Controller) assessBound(module *v1alpha1.IOModule) (v verdict, keep bool, after time.Duration, err error) {
 	name := ""
 	if module.Spec.ControllerRef != nil {
 		name = module.Spec.ControllerRef.Name
@@ -25,39 +25,50 @@ func (c *Controller) assessBound(module *v1alpha1.IOModule) (verdict, time.Durat
 		controller, err = nil, nil
 	}
 	if err != nil {
-		return verdict{}, 0, err
+		return verdict{}, false, 0, err
 	}
-	var (
-		e     evidence
-		after time.Duration
-	)
+	var e evidence
 	if module.Spec.Protocol == v1alpha1.ProtocolSimulation {
 		e, after = c.listen(controller, module.Status.State)
 	} else {
 		e = weighController(controller)
 	}
-	v := conclude(e, nil)
-	v.observedGeneration = module.Generation
-	v.message = explainController(e, name)
-	v.controllerFound = &metav1.Condition{
+	if e == controllerReady {
+		v, keep, err = c.assessProbed(module, controller)
+	} else {
+		v = conclude(e, nil)
+		v.observedGeneration = module.Generation
+		v.message = explainController(e, name)
+	}
+	v.controllerFound = found(e, name, module.Namespace)
+	return v, keep, after, err
+}
+
+// found is the condition ControllerFound.
+func found(e evidence, name, namespace string) *metav1.Condition {
+	if e == controllerNotFound {
+		return &metav1.Condition{
+			Type: conditionControllerFound, Status: metav1.ConditionFalse, Reason: ReasonControllerNotFound,
+			Message: fmt.Sprintf("there is no Controller %s in namespace %s", name, namespace),
+		}
+	}
+	return &metav1.Condition{
 		Type: conditionControllerFound, Status: metav1.ConditionTrue, Reason: "Found",
 		Message: fmt.Sprintf("Controller %s is there", name),
 	}
-	if controller == nil {
-		v.controllerFound.Status = metav1.ConditionFalse
-		v.controllerFound.Reason = ReasonControllerNotFound
-		v.controllerFound.Message = fmt.Sprintf("there is no Controller %s in namespace %s", name, module.Namespace)
-	}
-	return v, after, nil
 }
 
-// weighController takes the evidence of a network module from its Controller (P-04).
+// weighController takes the evidence of a network module from its Controller (P-04). While the Controller's node is not
+// ready, nothing that its probe says counts.
 func weighController(controller *v1alpha1.Controller) evidence {
-	if controller == nil {
+	// One that goes away takes its probe with it.
+	if controller == nil || controller.DeletionTimestamp != nil {
 		return controllerNotFound
 	}
 	switch controller.Status.Phase {
-	case v1alpha1.ControllerReady, v1alpha1.ControllerSimulated:
+	case v1alpha1.ControllerReady:
+		return controllerReady
+	case v1alpha1.ControllerSimulated:
 		return controllerUnprobed
 	case v1alpha1.ControllerNotReady:
 		return controllerNotReady
@@ -76,16 +87,15 @@ func (c *Controller) listen(controller *v1alpha1.Controller, state v1alpha1.Modu
 	if controller.Status.LastAlive == nil {
 		return heartNeverBeat, 0
 	}
-	now := c.clock.Now()
-	if age := now.Sub(controller.Status.LastAlive.Time); age < lifePeriod {
-		// A heart that beats in the future is on another clock. It is heard once more before that.
-		return heartBeats, min(lifePeriod-age, lifePeriod)
+	// What was not heard, but found beating in the future, tells nothing of its age.
+	if age, known := c.hearts.age(controller); known && age < lifePeriod {
+		return heartBeats, lifePeriod - age
 	}
-	if left := lifePeriod - now.Sub(c.started()); left > 0 && state != v1alpha1.ModuleOffline {
+	if left := lifePeriod - c.clock.Now().Sub(c.started()); left > 0 && state != v1alpha1.ModuleOffline {
 		if state == v1alpha1.ModuleOnline {
 			return heartBeats, left
 		}
-		return heartNeverBeat, left
+		return heartAwaited, left
 	}
 	return heartStopped, 0
 }
@@ -99,9 +109,11 @@ func explainController(e evidence, name string) string {
 	case controllerNotReady:
 		return fmt.Sprintf("the node of Controller %s is not ready", name)
 	case controllerUnprobed:
-		return fmt.Sprintf("no probe runs for Controller %s", name)
+		return fmt.Sprintf("Controller %s is a simulation, and has no node where a probe could run", name)
 	case heartNeverBeat:
 		return fmt.Sprintf("Controller %s has given no sign of life yet", name)
+	case heartAwaited:
+		return fmt.Sprintf("Controller %s has given no sign of life since this server began to listen", name)
 	case heartBeats:
 		return fmt.Sprintf("Controller %s is alive", name)
 	case heartStopped:

@@ -57,6 +57,7 @@ type Controller struct {
 	pods        corelisters.PodLister
 
 	assignments *assignments
+	hearts      *hearts
 	connections *connections
 	streams     *streams
 
@@ -90,6 +91,7 @@ func New(o Options) *Controller {
 		controllers: o.Controllers.Lister(),
 		pods:        o.Pods.Lister(),
 		assignments: newAssignments(),
+		hearts:      newHearts(o.Clock),
 		connections: newConnections(),
 		queue:       newQueue("iomodule"),
 		probes:      newQueue("iomodule-probes"),
@@ -225,9 +227,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 		after time.Duration
 	)
 	if networkprobe.Monitors(module) {
-		v, keep, err = c.assessShared(module)
+		v, keep, err = c.assessProbed(module, nil)
 	} else {
-		v, after, err = c.assessBound(module)
+		v, keep, after, err = c.assessBound(module)
 	}
 	if err != nil || keep {
 		return 0, err
@@ -271,6 +273,9 @@ func (c *Controller) controllerChanged(before, after metav1.Object) {
 	if controller == nil {
 		return
 	}
+	from, _ := before.(*v1alpha1.Controller)
+	to, _ := after.(*v1alpha1.Controller)
+	c.hearts.observe(from, to)
 	modules, err := c.modules.IOModules(controller.GetNamespace()).List(labels.Everything())
 	if err != nil {
 		return
@@ -308,8 +313,7 @@ func (c *Controller) configMapChanged(before, after metav1.Object) {
 		}
 		to = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: from.Namespace, Name: from.Name}}
 	}
-	modules, problem := probeOfConfigMap(to)
-	for _, module := range c.assignments.set(types.NamespacedName{Namespace: to.Namespace, Name: to.Name}, modules, problem) {
+	for _, module := range c.assignments.set(types.NamespacedName{Namespace: to.Namespace, Name: to.Name}, assignedBy(to)) {
 		c.queue.Add(module)
 	}
 }

@@ -548,7 +548,7 @@ func TestModulesOfAController(t *testing.T) {
 		"b":       {v1alpha1.ModuleUnknown, ReasonAwaitingNode, metav1.ConditionTrue},
 		"c":       {v1alpha1.ModuleUnknown, ReasonAwaitingNode, metav1.ConditionTrue},
 		"d":       {v1alpha1.ModuleUnknown, ReasonControllerNotReady, metav1.ConditionTrue},
-		"e":       {v1alpha1.ModuleUnknown, ReasonProbeUnavailable, metav1.ConditionTrue},
+		"e":       {v1alpha1.ModuleUnknown, ReasonConfigNotPropagated, metav1.ConditionTrue},
 		"f":       {v1alpha1.ModuleUnknown, ReasonControllerNotFound, metav1.ConditionFalse},
 		"g":       {v1alpha1.ModuleUnknown, ReasonNeverSeen, metav1.ConditionTrue},
 		"h":       {v1alpha1.ModuleOnline, ReasonControllerAlive, metav1.ConditionTrue},
@@ -619,8 +619,9 @@ func TestAThousandModulesOfOneProbe(t *testing.T) {
 	core, modules := s.kube.Core().V1(), s.informs.Physical().V1alpha1().IOModules()
 	probes := networkprobe.New(networkprobe.Options{
 		Image: "io-probe:v1", Host: s.host, Pods: core.Pods(), ConfigMaps: core.ConfigMaps(), Nodes: core.Nodes(), Namespaces: core.Namespaces(),
-		Modules: modules, EnsureCertificate: func(context.Context, string) error { return nil },
-		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{},
+		Modules: modules, Controllers: s.informs.Physical().V1alpha1().Controllers(),
+		EnsureCertificate: func(context.Context, string) error { return nil },
+		Recorder:          record.NewFakeRecorder(100), Clock: clock.RealClock{},
 	})
 	states := New(Options{
 		Client: s.ours.PhysicalV1alpha1(), Modules: modules, Controllers: s.informs.Physical().V1alpha1().Controllers(),

@@ -1,5 +1,5 @@
-// Package iomodule keeps the state of every IOModule: of controller-less network modules from the namespace's shared
-// probes, of bound ones from their Controller (P-04 to P-07).
+// Package iomodule keeps the state of every IOModule: of network modules from the probes of their namespace or of their
+// Controller, of simulated ones from their Controller's heartbeat (P-04 to P-07).
 //
 // Data goes assignment (which probe lists the module) → stream (what that probe says) → evidence → verdict → status.
 //
@@ -21,7 +21,7 @@ import (
 type evidence int
 
 const (
-	// notListed: no shared probe's configuration lists the module yet.
+	// notListed: no probe's configuration lists the module yet.
 	notListed evidence = iota
 	// probeAbsent: the probe has no pod.
 	probeAbsent
@@ -49,10 +49,14 @@ const (
 	// controllerAwaitingNode, controllerNotReady: the Controller has no node, or one that is not ready.
 	controllerAwaitingNode
 	controllerNotReady
-	// controllerUnprobed: no probe runs for the Controller.
+	// controllerUnprobed: the Controller is a simulation, where no probe can run.
 	controllerUnprobed
-	// heartNeverBeat, heartBeats, heartStopped: the simulation Controller's status.lastAlive.
+	// controllerReady: the Controller's probe has to say.
+	controllerReady
+	// heartNeverBeat, heartAwaited, heartBeats, heartStopped: the simulation Controller's status.lastAlive, which is absent,
+	// too old since a moment before this server listened, young, or too old.
 	heartNeverBeat
+	heartAwaited
 	heartBeats
 	heartStopped
 
@@ -85,7 +89,8 @@ type consequence struct {
 }
 
 // consequences is the whole mapping (P-05 to P-07): Online and Fault are measured and Offline is determined; everything
-// else is Unknown, which has no health. carriedOver has no consequence: the status stays as it is.
+// else is Unknown, which has no health. carriedOver has no consequence: the status stays as it is. Neither has
+// controllerReady, which is not the last word.
 var consequences = [evidences]consequence{
 	notListed:          {state: v1alpha1.ModuleUnknown, reason: ReasonConfigNotPropagated},
 	probeAbsent:        {state: v1alpha1.ModuleUnknown, reason: ReasonProbePending},
@@ -102,6 +107,7 @@ var consequences = [evidences]consequence{
 	controllerAwaitingNode: {state: v1alpha1.ModuleUnknown, reason: ReasonAwaitingNode},
 	controllerNotReady:     {state: v1alpha1.ModuleUnknown, reason: ReasonControllerNotReady},
 	controllerUnprobed:     {state: v1alpha1.ModuleUnknown, reason: ReasonProbeUnavailable},
+	heartAwaited:           {state: v1alpha1.ModuleUnknown, reason: ReasonNeverSeen},
 	heartNeverBeat:         {state: v1alpha1.ModuleUnknown, reason: ReasonNeverSeen},
 	heartBeats:             {state: v1alpha1.ModuleOnline, reason: ReasonControllerAlive, health: v1alpha1.HealthNormal},
 	heartStopped:           {state: v1alpha1.ModuleOffline, reason: ReasonControllerSilent, health: v1alpha1.HealthFailure},

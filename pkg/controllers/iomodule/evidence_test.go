@@ -23,7 +23,8 @@ func TestWhatEachEvidenceSaysOfAModule(t *testing.T) {
 	found := func(connected bool, reason string, health driver.Health) *api.ModuleState {
 		return &api.ModuleState{Found: true, Connected: connected, Reason: reason, Health: health, Message: "as the probe says"}
 	}
-	covered := map[evidence]bool{carriedOver: true} // It keeps the status, and concludes nothing.
+	// The one keeps the status, the other is not the last word: they conclude nothing.
+	covered := map[evidence]bool{carriedOver: true, controllerReady: true}
 	for _, tc := range []struct {
 		name     string
 		evidence evidence
@@ -53,8 +54,9 @@ func TestWhatEachEvidenceSaysOfAModule(t *testing.T) {
 		{"the Controller is absent", controllerNotFound, nil, unknown, "ControllerNotFound", "", metav1.ConditionUnknown},
 		{"the Controller has no node", controllerAwaitingNode, nil, unknown, "AwaitingNode", "", metav1.ConditionUnknown},
 		{"the Controller's node is not ready", controllerNotReady, nil, unknown, "ControllerNotReady", "", metav1.ConditionUnknown},
-		{"no probe runs for the Controller", controllerUnprobed, nil, unknown, "ProbeUnavailable", "", metav1.ConditionUnknown},
+		{"the Controller is a simulation, where no probe runs", controllerUnprobed, nil, unknown, "ProbeUnavailable", "", metav1.ConditionUnknown},
 		{"the simulation never lived", heartNeverBeat, nil, unknown, "NeverSeen", "", metav1.ConditionUnknown},
+		{"the simulation was not heard since the start", heartAwaited, nil, unknown, "NeverSeen", "", metav1.ConditionUnknown},
 		{"the simulation lives", heartBeats, nil, online, "ControllerAlive", "Normal", metav1.ConditionTrue},
 		{"the simulation stopped", heartStopped, nil, offline, "ControllerSilent", "Failure", metav1.ConditionFalse},
 	} {

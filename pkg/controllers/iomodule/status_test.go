@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
@@ -124,27 +125,44 @@ func TestSinceWhichGenerationTheDeviceIsTheSame(t *testing.T) {
 func TestWhoListsAModule(t *testing.T) {
 	a := newAssignments()
 	probe, second := nn("n", "network-io-probe"), nn("n", "network-io-probe-2")
-	if got := a.set(probe, []string{"x", "y"}, ""); len(got) != 2 {
+	if got := a.set(probe, assigned{modules: []string{"x", "y"}}); len(got) != 2 {
 		t.Errorf("concerned %v", got)
 	}
-	if got := a.set(probe, []string{"y", "z"}, ""); len(got) != 2 {
+	if got := a.set(probe, assigned{modules: []string{"y", "z"}}); len(got) != 2 {
 		t.Errorf("one goes and one comes: concerned %v", got)
 	}
-	if got := a.set(probe, []string{"y", "z"}, "name taken"); len(got) != 2 || a.problemOf(probe) != "name taken" {
+	if got := a.set(probe, assigned{modules: []string{"y", "z"}, problem: "name taken"}); len(got) != 2 || a.problemOf(probe) != "name taken" {
 		t.Errorf("a problem concerns all: %v", got)
 	}
-	a.set(second, []string{"y"}, "")
-	if got, ok := a.probeOf(nn("n", "y")); !ok || got != probe {
+	a.set(second, assigned{modules: []string{"y"}})
+	if got, ok := a.probeOf(nn("n", "y"), ""); !ok || got != probe {
 		t.Errorf("listed twice: %v", got)
 	}
-	a.set(probe, nil, "")
-	if got, ok := a.probeOf(nn("n", "y")); !ok || got != second {
+	a.set(probe, assigned{})
+	if got, ok := a.probeOf(nn("n", "y"), ""); !ok || got != second {
 		t.Errorf("then by the second alone: %v", got)
 	}
-	if _, ok := a.probeOf(nn("m", "y")); ok {
+	if _, ok := a.probeOf(nn("m", "y"), ""); ok {
 		t.Error("a probe of one namespace serves another")
 	}
-	a.set(second, nil, "")
+	a.set(second, assigned{})
+
+	edge := nn("n", "controller-io-probe-edge")
+	a.set(probe, assigned{modules: []string{"y"}})
+	a.set(edge, assigned{controller: "edge", modules: []string{"y"}})
+	for controller, want := range map[string]types.NamespacedName{"": probe, "edge": edge} {
+		if got, ok := a.probeOf(nn("n", "y"), controller); !ok || got != want {
+			t.Errorf("of Controller %q: %v", controller, got)
+		}
+	}
+	if got, ok := a.probeOf(nn("n", "y"), "another"); ok {
+		t.Errorf("of another Controller: %v", got)
+	}
+	if got := a.set(edge, assigned{controller: "another", modules: []string{"y"}}); len(got) != 1 {
+		t.Errorf("another owner concerns all: %v", got)
+	}
+	a.set(probe, assigned{})
+	a.set(edge, assigned{})
 	if len(a.modules)+len(a.probes) != 0 {
 		t.Error("remembers what went")
 	}

@@ -73,3 +73,11 @@ func ListedModules(configMap *corev1.ConfigMap) []string {
 	}
 	return names
 }
+
+// ControllerOf is the name of the Controller whose probe a ConfigMap belongs to, "" for a shared probe's.
+func ControllerOf(configMap *corev1.ConfigMap) string {
+	if !probepod.IsOurs(configMap, probepod.Controller) {
+		return ""
+	}
+	return configMap.Annotations[ControllerAnnotation]
+}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
@@ -49,13 +50,15 @@ type Options struct {
 	Nodes      coreinformers.NodeInformer
 	Namespaces coreinformers.NamespaceInformer
 	Modules    physicalinformers.IOModuleInformer
+	// Controllers have probes of their own (P-04).
+	Controllers physicalinformers.ControllerInformer
 	// EnsureCertificate makes the Secret probepod.TLSSecret of a namespace, or renews it if that is due (P-11).
 	EnsureCertificate func(ctx context.Context, namespace string) error
 	Recorder          record.EventRecorder
 	Clock             clock.WithTicker
 }
 
-// Controller reconciles the shared probes, one namespace at a time (P-08).
+// Controller reconciles the probes, one namespace at a time (P-08).
 type Controller struct {
 	image             string
 	host              kubernetes.Interface
@@ -63,11 +66,12 @@ type Controller struct {
 	events            *events
 	clock             clock.WithTicker
 
-	pods       corelisters.PodLister
-	configMaps corelisters.ConfigMapLister
-	nodes      corelisters.NodeLister
-	namespaces corelisters.NamespaceLister
-	modules    physicallisters.IOModuleLister
+	pods        corelisters.PodLister
+	configMaps  corelisters.ConfigMapLister
+	nodes       corelisters.NodeLister
+	namespaces  corelisters.NamespaceLister
+	modules     physicallisters.IOModuleLister
+	controllers physicallisters.ControllerLister
 
 	sources []source
 	queue   workqueue.TypedRateLimitingInterface[string]
@@ -92,6 +96,7 @@ func New(o Options) *Controller {
 		nodes:             o.Nodes.Lister(),
 		namespaces:        o.Namespaces.Lister(),
 		modules:           o.Modules.Lister(),
+		controllers:       o.Controllers.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "networkprobe", Clock: o.Clock},
@@ -102,6 +107,7 @@ func New(o Options) *Controller {
 		{o.Pods.Informer(), onChange(c.ownChanged)},
 		{o.ConfigMaps.Informer(), onChange(c.ownChanged)},
 		{o.Nodes.Informer(), onChange(c.nodeChanged)},
+		{o.Controllers.Informer(), onChange(c.controllerChanged)},
 		{o.Namespaces.Informer(), cache.ResourceEventHandlerFuncs{}},
 	}
 	return c
@@ -175,6 +181,21 @@ func (c *Controller) moduleChanged(before, after metav1.Object) {
 	}
 }
 
+// controllerChanged looks at where a Controller's probe belongs, and whose it is. Hearts beat, which is no news here.
+func (c *Controller) controllerChanged(before, after metav1.Object) {
+	from, _ := before.(*v1alpha1.Controller)
+	to, _ := after.(*v1alpha1.Controller)
+	if from != nil && to != nil && from.UID == to.UID && NodeOf(from) == NodeOf(to) {
+		return
+	}
+	for _, controller := range []*v1alpha1.Controller{from, to} {
+		if NodeOf(controller) != "" {
+			c.enqueue(controller.Namespace)
+			return
+		}
+	}
+}
+
 // ownChanged looks at pods and ConfigMaps. Labels count on both sides, lest the loss of a label go unseen; an object that
 // is not ours counts when it goes, since it may have had the name of a probe.
 func (c *Controller) ownChanged(before, after metav1.Object) {
@@ -183,7 +204,7 @@ func (c *Controller) ownChanged(before, after metav1.Object) {
 			continue
 		}
 		_, _, named := parseName(object.GetName())
-		if named || probepod.IsOurs(object, probepod.Network) {
+		if named || probepod.IsProbe(object) {
 			c.enqueue(object.GetNamespace())
 			return
 		}
@@ -210,7 +231,7 @@ func (c *Controller) nodeChanged(before, after metav1.Object) {
 	}
 	woken := map[string]bool{}
 	for _, pod := range pods {
-		if probepod.IsOurs(pod, probepod.Network) && (pod.Spec.NodeName == name || pod.Spec.NodeName == "") && !woken[pod.Namespace] {
+		if probepod.IsProbe(pod) && (pod.Spec.NodeName == name || pod.Spec.NodeName == "") && !woken[pod.Namespace] {
 			woken[pod.Namespace] = true
 			c.enqueue(pod.Namespace)
 		}

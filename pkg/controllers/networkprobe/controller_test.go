@@ -23,6 +23,10 @@ func TestWhatWakesANamespace(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}, Spec: corev1.PodSpec{NodeName: nodeName}}
 	}
 	ours := probepod.Labels(probepod.Network)
+	beats := edge("edge-1")
+	beats.Status.LastAlive = &metav1.Time{Time: begin()}
+	renewed := edge("edge-1")
+	renewed.UID = "another"
 	well, ill := node("n1", nil, corev1.ConditionTrue, begin()), node("n1", nil, corev1.ConditionFalse, begin())
 	heartbeat := well.DeepCopy()
 	heartbeat.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(begin().Add(time.Minute))
@@ -50,6 +54,16 @@ func TestWhatWakesANamespace(t *testing.T) {
 		{name: "a node that comes while a probe waits for one", source: 3, after: well, pods: []*corev1.Pod{pod(BaseName, ours, "")}, want: true},
 		{name: "a node without probes", source: 3, before: well, after: ill, pods: []*corev1.Pod{pod(BaseName, ours, "n2")}, want: false},
 		{name: "a node's heartbeat", source: 3, before: well, after: heartbeat, pods: []*corev1.Pod{pod(BaseName, ours, "n1")}, want: false},
+		{name: "a Controller's pod", source: 1, after: pod("x", probepod.Labels(probepod.Controller), ""), want: true},
+		{name: "a node that falls ill under a Controller's probe", source: 3, before: well, after: ill,
+			pods: []*corev1.Pod{pod("x", probepod.Labels(probepod.Controller), "n1")}, want: true},
+		{name: "a Controller that has its node", source: 4, before: edge(""), after: edge("edge-1"), want: true},
+		{name: "a Controller that is another node", source: 4, before: edge("edge-1"), after: edge("edge-2"), want: true},
+		{name: "a Controller that lost its node", source: 4, before: edge("edge-1"), after: edge(""), want: true},
+		{name: "a Controller that went", source: 4, before: edge("edge-1"), want: true},
+		{name: "another Controller of that name", source: 4, before: edge("edge-1"), after: renewed, want: true},
+		{name: "a Controller without a node", source: 4, after: edge(""), want: false},
+		{name: "a heart that beats", source: 4, before: edge("edge-1"), after: beats, want: false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPlant(t)

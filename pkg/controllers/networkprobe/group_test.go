@@ -72,7 +72,7 @@ func TestNamesOfProbes(t *testing.T) {
 func TestTheConfigIsDeterministicAndReadByTheProbe(t *testing.T) {
 	pressure, flow := modbus("pressure", nil), modbus("flow", nil)
 	var lines [][]byte
-	for _, module := range groups([]*v1alpha1.IOModule{pressure, flow})[0].modules {
+	for _, module := range groups([]*v1alpha1.IOModule{pressure, flow}, nil)[0].modules {
 		line, err := encodeEntry(module)
 		if err != nil {
 			t.Fatal(err)

@@ -59,11 +59,14 @@ func readyCondition(node *corev1.Node) *corev1.NodeCondition {
 // maxNamedNodes bounds how many nodes an event names.
 const maxNamedNodes = 5
 
-// placesFor says where a probe with this selector could run, in words for an operator who finds it unscheduled.
-func (c *Controller) placesFor(selector map[string]string) (string, error) {
-	nodes, err := c.nodes.List(labels.SelectorFromSet(selector))
+// placesFor says where a probe could run, in words for an operator who finds it unscheduled.
+func (c *Controller) placesFor(s shard) (string, error) {
+	nodes, err := c.nodes.List(labels.SelectorFromSet(s.selector))
 	if err != nil {
 		return "", err
+	}
+	if s.controller != nil {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return n.Name != NodeOf(s.controller) })
 	}
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	var named []string
@@ -82,8 +85,11 @@ func (c *Controller) placesFor(selector map[string]string) (string, error) {
 		}
 	}
 	where := "any node"
-	if len(selector) > 0 {
-		where = "a node with " + labels.Set(selector).String()
+	switch {
+	case s.controller != nil:
+		where = "node " + NodeOf(s.controller)
+	case len(s.selector) > 0:
+		where = "a node with " + labels.Set(s.selector).String()
 	}
 	if len(named) == 0 {
 		return fmt.Sprintf("The probe needs %s, and there is none", where), nil

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
@@ -54,6 +56,10 @@ func decide(have, want *corev1.Pod, node nodeHealth, now time.Time) decision {
 	if have == nil {
 		return decision{action: createPod, why: "there is none"}
 	}
+	if node.lost && pinnedAsWanted(have, want) {
+		// It cannot move, and measures again as soon as its node is back: a new one would only begin anew.
+		return decideOnNode(have, want, now)
+	}
 	if node.lost {
 		if wait := max(NodeLostAfter-now.Sub(node.since), remakeInterval-now.Sub(have.CreationTimestamp.Time)); wait > 0 {
 			d := decideOnNode(have, want, now)
@@ -65,6 +71,23 @@ func decide(have, want *corev1.Pod, node nodeHealth, now time.Time) decision {
 	return decideOnNode(have, want, now)
 }
 
+// pinnedAsWanted tells whether a pod is a Controller's, on the node where it should be.
+func pinnedAsWanted(have, want *corev1.Pod) bool {
+	return probepod.IsOurs(want, probepod.Controller) && have.DeletionTimestamp == nil && sameOwner(have, want) &&
+		have.Annotations[probepod.SpecHashAnnotation] == want.Annotations[probepod.SpecHashAnnotation]
+}
+
+// sameOwner tells whether two pods belong to the same Controller, or both to none: one of the same name is another.
+func sameOwner(a, b *corev1.Pod) bool {
+	uid := func(pod *corev1.Pod) types.UID {
+		if owner := metav1.GetControllerOf(pod); owner != nil {
+			return owner.UID
+		}
+		return ""
+	}
+	return uid(a) == uid(b)
+}
+
 func decideOnNode(have, want *corev1.Pod, now time.Time) decision {
 	switch {
 	case have.DeletionTimestamp != nil:
@@ -74,6 +97,8 @@ func decideOnNode(have, want *corev1.Pod, now time.Time) decision {
 			return decision{action: keepPod, after: wait}
 		}
 		return decision{action: remakePod, why: ended(have)}
+	case !sameOwner(have, want):
+		return decision{action: remakePod, why: "its Controller is another one now"}
 	case have.Annotations[probepod.SpecHashAnnotation] != want.Annotations[probepod.SpecHashAnnotation]:
 		return decision{action: remakePod, why: "its specification is another one now"}
 	case have.Annotations[probepod.ConfigHashAnnotation] != want.Annotations[probepod.ConfigHashAnnotation]:

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
@@ -67,6 +69,50 @@ func TestWhatAPodNeeds(t *testing.T) {
 			got := decide(tc.have, want, tc.node, now)
 			if got.action != tc.want || got.after != tc.after {
 				t.Errorf("got %s, again after %s; want %s after %s", got.action, got.after, tc.want, tc.after)
+			}
+		})
+	}
+}
+
+// Req: P-04, P-11
+func TestWhatTheNodeOfAControllersProbeChanges(t *testing.T) {
+	build := func(node string, owner types.UID) *corev1.Pod {
+		return probepod.Build(probepod.Probe{
+			Namespace: "site-north", Name: "controller-io-probe-edge", Kind: probepod.Controller, Image: "v1", ConfigHash: "aa", NodeName: node,
+			Owner: &metav1.OwnerReference{APIVersion: "v", Kind: "Controller", Name: "edge", UID: owner, Controller: ptr.To(true)},
+		})
+	}
+	want := build("edge-1", "u1")
+	old := func(pod *corev1.Pod) *corev1.Pod {
+		pod.CreationTimestamp = metav1.NewTime(begin().Add(-time.Hour))
+		pod.Status.Phase = corev1.PodRunning
+		return pod
+	}
+	deleting := old(build("edge-1", "u1"))
+	deleting.DeletionTimestamp = &metav1.Time{Time: begin()}
+	stranger := old(build("edge-1", "u1"))
+	stranger.OwnerReferences = nil
+	lost := nodeHealth{lost: true, since: begin().Add(-time.Hour), why: "node edge-1 is unreachable"}
+
+	for _, tc := range []struct {
+		name string
+		have *corev1.Pod
+		node nodeHealth
+		want podAction
+	}{
+		{"on the Controller's node it stays", old(build("edge-1", "u1")), nodeHealth{}, keepPod},
+		{"when that node is lost it stays too: it can go nowhere else", old(build("edge-1", "u1")), lost, keepPod},
+		{"when the Controller is another node it is made anew there", old(build("edge-0", "u1")), nodeHealth{}, remakePod},
+		{"and does not wait for a former node that is lost", old(build("edge-0", "u1")), lost, forceRemakePod},
+		{"another Controller of the same name is another owner", old(build("edge-1", "u0")), nodeHealth{}, remakePod},
+		{"also when the node is lost", old(build("edge-1", "u0")), lost, forceRemakePod},
+		{"a probe that lost its owner reference is made anew", stranger, nodeHealth{}, remakePod},
+		{"one that is being deleted is waited for", deleting, nodeHealth{}, awaitPod},
+		{"but not on a lost node", deleting, lost, forceRemakePod},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := decide(tc.have, want, tc.node, begin()); got.action != tc.want {
+				t.Errorf("got %s, want %s", got.action, tc.want)
 			}
 		})
 	}

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
@@ -24,6 +26,8 @@ const (
 	ProblemAnnotation = "fieldplane.dev/probe-problem"
 	// SelectorAnnotation of a probe's ConfigMap is its selector as text: the name holds only a hash of it.
 	SelectorAnnotation = "fieldplane.dev/node-selector"
+	// ControllerAnnotation of a probe's pod and ConfigMap names the Controller whose probe it is (P-04).
+	ControllerAnnotation = "fieldplane.dev/controller"
 
 	// resyncAfter is when a namespace with probes is looked at again if nothing happens; its certificate is renewed so.
 	resyncAfter = 10 * time.Minute
@@ -33,10 +37,10 @@ const (
 
 // shard is one probe as it should be.
 type shard struct {
-	name     string
-	selector map[string]string
-	modules  []string
-	config   []byte
+	*group
+	name    string
+	modules []string
+	config  []byte
 }
 
 // reconcile makes one namespace's probes what its modules ask for, and says when to look again.
@@ -57,7 +61,11 @@ func (c *Controller) reconcile(ctx context.Context, namespace string) (time.Dura
 	if err != nil {
 		return 0, err
 	}
-	shards, err := c.plan(modules, configMaps)
+	controllers, err := c.controllersOf(namespace)
+	if err != nil {
+		return 0, err
+	}
+	shards, err := c.plan(modules, controllers, configMaps)
 	if err != nil {
 		return 0, err
 	}
@@ -101,7 +109,7 @@ func losses(configMap *corev1.ConfigMap, s shard) int {
 }
 
 // plan says which probes there should be, and what each of them watches.
-func (c *Controller) plan(modules []*v1alpha1.IOModule, configMaps map[string]*corev1.ConfigMap) ([]shard, error) {
+func (c *Controller) plan(modules []*v1alpha1.IOModule, controllers map[string]*v1alpha1.Controller, configMaps map[string]*corev1.ConfigMap) ([]shard, error) {
 	listed := map[string]map[int][]string{}
 	for name, configMap := range configMaps {
 		base, n, ok := parseName(name)
@@ -114,7 +122,7 @@ func (c *Controller) plan(modules []*v1alpha1.IOModule, configMaps map[string]*c
 		listed[base][n] = ListedModules(configMap)
 	}
 	var shards []shard
-	for _, g := range groups(modules) {
+	for _, g := range groups(modules, controllers) {
 		entries := make(map[string][]byte, len(g.modules))
 		items := make([]item, 0, len(g.modules))
 		for _, module := range g.modules {
@@ -141,12 +149,7 @@ func (c *Controller) plan(modules []*v1alpha1.IOModule, configMaps map[string]*c
 			for i, name := range byShard[n] {
 				lines[i] = entries[name]
 			}
-			shards = append(shards, shard{
-				name:     shardName(g.base, n),
-				selector: g.selector,
-				modules:  byShard[n],
-				config:   encodeConfig(lines),
-			})
+			shards = append(shards, shard{group: g, name: shardName(g.base, n), modules: byShard[n], config: encodeConfig(lines)})
 		}
 	}
 	return shards, nil
@@ -197,14 +200,23 @@ func (c *Controller) ensure(ctx context.Context, namespace string, s shard, conf
 	if configMap == nil {
 		return takenAfter, nil
 	}
-	want := probepod.Build(probepod.Probe{
+	probe := probepod.Probe{
 		Namespace:    namespace,
 		Name:         s.name,
-		Kind:         probepod.Network,
+		Kind:         s.kind(),
 		Image:        c.image,
 		ConfigHash:   configHash(s.config),
 		NodeSelector: s.selector,
-	})
+		NodeName:     NodeOf(s.controller),
+	}
+	if s.controller != nil {
+		owner := ownerOf(s.controller)
+		probe.Owner = &owner
+	}
+	want := probepod.Build(probe)
+	if s.controller != nil {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, ControllerAnnotation, s.controller.Name)
+	}
 	problem, after, err := c.ensurePod(ctx, s, pod, want)
 	if err != nil {
 		return after, err
@@ -219,14 +231,9 @@ func (c *Controller) ensure(ctx context.Context, namespace string, s shard, conf
 func (c *Controller) ensureConfigMap(ctx context.Context, namespace string, s shard, have *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	client := c.host.CoreV1().ConfigMaps(namespace)
 	if have == nil {
-		created, err := client.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: s.name,
-				Labels:      probepod.Labels(probepod.Network),
-				Annotations: map[string]string{SelectorAnnotation: labels.Set(s.selector).String()},
-			},
-			Data: map[string]string{probepod.ConfigKey: string(s.config)},
-		}, metav1.CreateOptions{})
+		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}}
+		s.describe(made)
+		created, err := client.Create(ctx, made, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			klog.FromContext(ctx).Info("Made a probe's ConfigMap", "configMap", klog.KObj(created), "modules", len(s.modules))
@@ -236,7 +243,7 @@ func (c *Controller) ensureConfigMap(ctx context.Context, namespace string, s sh
 			if getErr != nil {
 				return nil, fmt.Errorf("ConfigMap %s/%s: %w", namespace, s.name, getErr)
 			}
-			if probepod.IsOurs(live, probepod.Network) {
+			if probepod.IsProbe(live) {
 				return nil, fmt.Errorf("ConfigMap %s/%s: is newer than what is known of it", namespace, s.name)
 			}
 			c.events.warn(reference("v1", "ConfigMap", live), "ProbeNameTaken", nameTaken("ConfigMap", s.name))
@@ -245,20 +252,42 @@ func (c *Controller) ensureConfigMap(ctx context.Context, namespace string, s sh
 			return nil, ignoreGoing(fmt.Errorf("create ConfigMap %s/%s: %w", namespace, s.name, err))
 		}
 	}
-	selector := labels.Set(s.selector).String()
-	if have.Data[probepod.ConfigKey] == string(s.config) && have.Annotations[SelectorAnnotation] == selector {
+	updated := have.DeepCopy()
+	s.describe(updated)
+	if equality.Semantic.DeepEqual(have, updated) {
 		return have, nil
 	}
-	updated := have.DeepCopy()
-	updated.Data = map[string]string{probepod.ConfigKey: string(s.config)}
-	updated.BinaryData = nil
-	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, SelectorAnnotation, selector)
 	// With the resourceVersion that the plan was made from: whoever reads old assignments writes nothing.
 	updated, err := client.Update(ctx, updated, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("update ConfigMap %s/%s: %w", namespace, s.name, err)
 	}
 	return updated, nil
+}
+
+// describe makes a ConfigMap the shard's.
+func (s *shard) describe(configMap *corev1.ConfigMap) {
+	configMap.Data = map[string]string{probepod.ConfigKey: string(s.config)}
+	configMap.BinaryData = nil
+	if configMap.Labels == nil {
+		configMap.Labels = map[string]string{}
+	}
+	maps.Copy(configMap.Labels, probepod.Labels(s.kind()))
+	if s.controller == nil {
+		metav1.SetMetaDataAnnotation(&configMap.ObjectMeta, SelectorAnnotation, labels.Set(s.selector).String())
+		return
+	}
+	metav1.SetMetaDataAnnotation(&configMap.ObjectMeta, ControllerAnnotation, s.controller.Name)
+	configMap.OwnerReferences = []metav1.OwnerReference{ownerOf(s.controller)}
+}
+
+// ownerOf lets the host cluster's garbage collector remove what is left of a Controller's probe, should this server be away
+// when the Controller goes. It does not block the Controller's deletion: nothing has to be gone first.
+func ownerOf(controller *v1alpha1.Controller) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Controller",
+		Name: controller.Name, UID: controller.UID, Controller: ptr.To(true),
+	}
 }
 
 // ensurePod makes the pod what it should be. The problem it returns is why there can be none; "" is no problem.
@@ -289,8 +318,12 @@ func (c *Controller) ensurePod(ctx context.Context, s shard, have, want *corev1.
 		return "", d.after, c.deletePod(ctx, have, true, d.why)
 	case keepPod, awaitPod:
 	}
+	if s.controller != nil && node.lost {
+		c.events.warn(reference(v1alpha1.SchemeGroupVersion.String(), "Controller", s.controller), "ProbeNodeLost",
+			fmt.Sprintf("%s: probe %s measures nothing, and can run on no other node", sentence(node.why), s.name))
+	}
 	if unschedulable(have) {
-		places, err := c.placesFor(s.selector)
+		places, err := c.placesFor(s)
 		if err != nil {
 			return "", d.after, err
 		}
@@ -304,14 +337,14 @@ func (c *Controller) createPod(ctx context.Context, want *corev1.Pod) (problem s
 	created, err := client.Create(ctx, want, metav1.CreateOptions{})
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Made a probe", "pod", klog.KObj(created), "nodeSelector", want.Spec.NodeSelector)
+		klog.FromContext(ctx).Info("Made a probe", "pod", klog.KObj(created), "nodeSelector", want.Spec.NodeSelector, "controller", want.Annotations[ControllerAnnotation])
 		return "", nil
 	case apierrors.IsAlreadyExists(err):
 		live, err := client.Get(ctx, want.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", fmt.Errorf("pod %s/%s: %w", want.Namespace, want.Name, err)
 		}
-		if probepod.IsOurs(live, probepod.Network) {
+		if probepod.IsProbe(live) {
 			return "", fmt.Errorf("pod %s/%s: is newer than what is known of it", want.Namespace, want.Name)
 		}
 		problem := nameTaken("Pod", want.Name)
@@ -383,7 +416,7 @@ func (c *Controller) ownConfigMaps(namespace string) (map[string]*corev1.ConfigM
 	}
 	own := map[string]*corev1.ConfigMap{}
 	for _, configMap := range all {
-		if probepod.IsOurs(configMap, probepod.Network) {
+		if probepod.IsProbe(configMap) {
 			own[configMap.Name] = configMap
 		}
 	}
@@ -397,11 +430,23 @@ func (c *Controller) ownPods(namespace string) (map[string]*corev1.Pod, error) {
 	}
 	own := map[string]*corev1.Pod{}
 	for _, pod := range all {
-		if probepod.IsOurs(pod, probepod.Network) {
+		if probepod.IsProbe(pod) {
 			own[pod.Name] = pod
 		}
 	}
 	return own, nil
+}
+
+func (c *Controller) controllersOf(namespace string) (map[string]*v1alpha1.Controller, error) {
+	all, err := c.controllers.Controllers(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	named := make(map[string]*v1alpha1.Controller, len(all))
+	for _, controller := range all {
+		named[controller.Name] = controller
+	}
+	return named, nil
 }
 
 // sentence begins with a capital letter.

@@ -39,6 +39,7 @@ type plant struct {
 	recorder     *record.FakeRecorder
 	c            *Controller
 	modules      cache.Indexer
+	controllers  cache.Indexer
 	hostIndexers map[string]cache.Indexer
 	writes       []string
 	certificates int
@@ -59,7 +60,7 @@ func newPlant(t *testing.T, objects ...runtime.Object) *plant {
 	p.c = New(Options{
 		Image: "io-probe:v1", Host: p.host,
 		Pods: core.Pods(), ConfigMaps: core.ConfigMaps(), Nodes: core.Nodes(), Namespaces: core.Namespaces(),
-		Modules: ours.Physical().V1alpha1().IOModules(),
+		Modules: ours.Physical().V1alpha1().IOModules(), Controllers: ours.Physical().V1alpha1().Controllers(),
 		EnsureCertificate: func(context.Context, string) error {
 			p.certificates++
 			return p.certificate
@@ -68,6 +69,7 @@ func newPlant(t *testing.T, objects ...runtime.Object) *plant {
 	})
 	t.Cleanup(p.c.queue.ShutDown)
 	p.modules = ours.Physical().V1alpha1().IOModules().Informer().GetIndexer()
+	p.controllers = ours.Physical().V1alpha1().Controllers().Informer().GetIndexer()
 	p.hostIndexers = map[string]cache.Indexer{
 		"pods": core.Pods().Informer().GetIndexer(), "configmaps": core.ConfigMaps().Informer().GetIndexer(),
 		"nodes": core.Nodes().Informer().GetIndexer(), "namespaces": core.Namespaces().Informer().GetIndexer(),

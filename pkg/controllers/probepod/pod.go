@@ -71,7 +71,7 @@ type Probe struct {
 	ConfigHash string
 	// NodeSelector pins a shared probe to the nodes of a zone (P-09); empty pins it nowhere.
 	NodeSelector map[string]string
-	// NodeName pins a Controller's probe to its node, through the scheduler (P-04).
+	// NodeName pins a Controller's probe to its node, through the scheduler and whatever the node's taints (P-04).
 	NodeName string
 	// Owner is the Controller whose probe this is. A shared probe has none: it outlives each of its modules (P-08).
 	Owner *metav1.OwnerReference
@@ -85,6 +85,9 @@ func Labels(kind Kind) map[string]string {
 		KindLabel:                string(kind),
 	}
 }
+
+// IsProbe tells whether this server made an object for probes of any kind.
+func IsProbe(object metav1.Object) bool { return IsOurs(object, Network) || IsOurs(object, Controller) }
 
 // IsOurs tells whether this server made an object for probes of this kind. Nothing else is ever changed or deleted.
 func IsOurs(object metav1.Object, kind Kind) bool {
@@ -116,6 +119,7 @@ func spec(p Probe) corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeSelector:                  p.NodeSelector,
 		Affinity:                      onNode(p.NodeName),
+		Tolerations:                   tolerations(p.NodeName),
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To[int64](10),
@@ -185,7 +189,7 @@ func spec(p Probe) corev1.PodSpec {
 }
 
 // onNode lets the scheduler place the pod on one node and no other. Setting spec.nodeName instead would go past it, and
-// past the taint of a node that is not ready.
+// past the question whether the node has room.
 func onNode(name string) *corev1.Affinity {
 	if name == "" {
 		return nil
@@ -199,6 +203,15 @@ func onNode(name string) *corev1.Affinity {
 			}},
 		},
 	}}
+}
+
+// tolerations are what a DaemonSet's pods have and more: taints keep strangers from a node, and this pod has no other. It
+// stays on a node that is cordoned, dedicated, or not heard of for a while: to be evicted would not have it measure elsewhere.
+func tolerations(nodeName string) []corev1.Toleration {
+	if nodeName == "" {
+		return nil
+	}
+	return []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 }
 
 func fromField(name, path string) corev1.EnvVar {

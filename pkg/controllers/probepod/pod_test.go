@@ -53,11 +53,16 @@ func TestTheThreeKindsOfProbeDifferInPinAndOwnerAlone(t *testing.T) {
 			if pod.Spec.NodeName != "" {
 				t.Error("goes past the scheduler")
 			}
+			// The pin is of no use if a taint of that node undoes it; without a pin taints are to be obeyed.
+			toleratesAll := len(pod.Spec.Tolerations) == 1 && pod.Spec.Tolerations[0] == corev1.Toleration{Operator: corev1.TolerationOpExists}
+			if tc.node != "" && !toleratesAll || tc.node == "" && len(pod.Spec.Tolerations) > 0 {
+				t.Errorf("tolerates %v", pod.Spec.Tolerations)
+			}
 			if len(pod.OwnerReferences) != tc.owners {
 				t.Errorf("owners %v, want %d", pod.OwnerReferences, tc.owners)
 			}
 			rest := pod.Spec.DeepCopy()
-			rest.NodeSelector, rest.Affinity = nil, nil
+			rest.NodeSelector, rest.Affinity, rest.Tolerations = nil, nil, nil
 			if specHash(*rest) != specHash(Build(shared()).Spec) {
 				t.Error("differs from the others in more than that")
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
-// facts are what the evidence of a controller-less module is taken from.
+// facts are what the evidence of a module that a probe measures is taken from.
 type facts struct {
 	uid types.UID
 	// connectionSince is the first generation that has the connection settings of today.
@@ -33,8 +33,10 @@ type facts struct {
 
 // podFacts are what counts of a probe's pod; the zero value is no pod.
 type podFacts struct {
-	uid           types.UID
-	address       string
+	uid     types.UID
+	address string
+	// node is where it runs, "" before it is placed.
+	node          string
 	running       bool
 	unschedulable bool
 	created       time.Time
@@ -91,15 +93,23 @@ func carries(module *v1alpha1.IOModule, probe string, connectionSince int64) boo
 		(s.State == v1alpha1.ModuleOnline || s.State == v1alpha1.ModuleFault)
 }
 
-// assessShared judges a controller-less network module (P-06). keep is true when its status should stay as it is: a new
-// server gives each probe three heartbeats to repeat its verdicts, lest every restart make the whole plant Unknown.
-func (c *Controller) assessShared(module *v1alpha1.IOModule) (v verdict, keep bool, err error) {
-	key := types.NamespacedName{Namespace: module.Namespace, Name: module.Name}
+// assessProbed judges a network module by the probe of its Controller, or by the shared one if controller is nil (P-04, P-06).
+// keep is true when its status should stay as it is: a new server gives each probe three heartbeats to repeat its verdicts,
+// lest every restart make the whole plant Unknown.
+func (c *Controller) assessProbed(module *v1alpha1.IOModule, controller *v1alpha1.Controller) (v verdict, keep bool, err error) {
+	owner := ""
+	if controller != nil {
+		owner = controller.Name
+	}
 	f := facts{uid: module.UID, connectionSince: c.connections.since(module)}
 	var probe types.NamespacedName
-	if probe, f.listed = c.assignments.probeOf(key); f.listed {
+	if probe, f.listed = c.assignments.probeOf(keyOf(module), owner); f.listed {
 		if f.pod, err = c.podOf(probe); err != nil {
 			return verdict{}, false, err
+		}
+		if controller != nil && f.pod.node != "" && f.pod.node != networkprobe.NodeOf(controller) {
+			// The Controller has become another node, and its probe is not there yet.
+			f.pod = podFacts{}
 		}
 		f.heard, f.entry = c.streams.look(probe, f.pod.uid, module.Name)
 		f.carried = f.pod.created.Before(c.started()) && carries(module, probe.Name, f.connectionSince)
@@ -118,13 +128,13 @@ func (c *Controller) assessShared(module *v1alpha1.IOModule) (v verdict, keep bo
 		v.observedGeneration = f.entry.Generation
 	}
 	if v.message == "" {
-		v.message = c.explain(e, module, probe)
+		v.message = c.explain(e, module, controller, probe)
 	}
 	return v, false, nil
 }
 
 // explain says in a sentence what no probe could say.
-func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, probe types.NamespacedName) string {
+func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, controller *v1alpha1.Controller, probe types.NamespacedName) string {
 	switch e {
 	case notListed:
 		return "no probe's configuration lists the module yet"
@@ -132,8 +142,14 @@ func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, probe types.
 		if problem := c.assignments.problemOf(probe); problem != "" {
 			return problem
 		}
+		if controller != nil {
+			return fmt.Sprintf("probe %s has no pod on node %s yet", probe.Name, networkprobe.NodeOf(controller))
+		}
 		return fmt.Sprintf("probe %s has no pod yet", probe.Name)
 	case probeUnschedulable:
+		if controller != nil {
+			return fmt.Sprintf("node %s does not take probe %s", networkprobe.NodeOf(controller), probe.Name)
+		}
 		if placement := module.Spec.ProbePlacement; placement != nil && len(placement.NodeSelector) > 0 {
 			return fmt.Sprintf("no node with %s takes probe %s", labels.Set(placement.NodeSelector), probe.Name)
 		}
@@ -167,12 +183,13 @@ func (c *Controller) podOf(probe types.NamespacedName) (podFacts, error) {
 
 // factsOfPod sees no pod in one that is not ours, whatever its name.
 func factsOfPod(pod *corev1.Pod) podFacts {
-	if pod == nil || !probepod.IsOurs(pod, probepod.Network) {
+	if pod == nil || !probepod.IsProbe(pod) {
 		return podFacts{}
 	}
 	f := podFacts{
 		uid:     pod.UID,
 		address: pod.Status.PodIP,
+		node:    pod.Spec.NodeName,
 		running: pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "",
 		created: pod.CreationTimestamp.Time,
 	}
@@ -184,10 +201,15 @@ func factsOfPod(pod *corev1.Pod) podFacts {
 	return f
 }
 
-// probeOfConfigMap is the probe that a ConfigMap belongs to, with the modules that it lists.
-func probeOfConfigMap(configMap *corev1.ConfigMap) (modules []string, problem string) {
-	if !probepod.IsOurs(configMap, probepod.Network) {
-		return nil, ""
+// assignedBy is what a ConfigMap says, if it is a probe's.
+func assignedBy(configMap *corev1.ConfigMap) assigned {
+	is := assigned{
+		controller: networkprobe.ControllerOf(configMap),
+		modules:    networkprobe.ListedModules(configMap),
+		problem:    configMap.Annotations[networkprobe.ProblemAnnotation],
 	}
-	return networkprobe.ListedModules(configMap), configMap.Annotations[networkprobe.ProblemAnnotation]
+	if probepod.IsOurs(configMap, probepod.Network) || is.controller != "" {
+		return is
+	}
+	return assigned{}
 }

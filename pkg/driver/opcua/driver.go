@@ -18,6 +18,8 @@ type Options struct {
 	Application *Application
 	// Now is the time by which certificates are judged; nil is time.Now.
 	Now func() time.Time
+	// TokenLifetime of a channel's security token, which is renewed in time; zero is one hour.
+	TokenLifetime time.Duration
 }
 
 // Driver opens devices and lets those of the same endpoint, security and identity share a session.
@@ -27,7 +29,6 @@ type Driver struct {
 	options  Options
 	// application makes our own certificate once: it takes a good part of a second.
 	application func() (*Application, error)
-	lifetime    time.Duration
 
 	mu          sync.Mutex
 	connections map[key]*shared
@@ -54,7 +55,10 @@ func New(dial Dial, connects *driver.ConnectLimit, options Options) *Driver {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	d := &Driver{dial: dial, connects: connects, options: options, lifetime: channelLifetime, connections: map[key]*shared{}}
+	if options.TokenLifetime <= 0 {
+		options.TokenLifetime = channelLifetime
+	}
+	d := &Driver{dial: dial, connects: connects, options: options, connections: map[key]*shared{}}
 	d.application = sync.OnceValues(func() (*Application, error) {
 		if options.Application != nil {
 			return options.Application, nil
@@ -81,7 +85,7 @@ func (d *Driver) Open(c Config) (driver.Device, error) {
 	s := d.connections[k]
 	if s == nil {
 		s = &shared{connection: newConnection(opener{
-			config: c, hostPort: hostPort, dial: d.dial, application: d.application, now: d.options.Now, lifetime: d.lifetime,
+			config: c, hostPort: hostPort, dial: d.dial, application: d.application, now: d.options.Now, lifetime: d.options.TokenLifetime,
 		}, d.options.Credentials, d.connects)}
 		d.connections[k] = s
 	}

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/bootstrap"
 	"github.com/fieldplane/fieldplane/pkg/controllers/clusterstatus"
 	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
+	"github.com/fieldplane/fieldplane/pkg/controllers/heartbeat"
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machineconfiguration"
 	"github.com/fieldplane/fieldplane/pkg/controllers/machinestate"
@@ -116,6 +118,10 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			"nodebinding": nodebinding.New(nodebinding.Config{
 				Client: s.Client, Machines: machines, Controllers: controllers, Nodes: nodes,
 				Recorder: recorder, Clock: settings.Clock,
+			}),
+			"heartbeat": heartbeat.New(heartbeat.Config{
+				Client: s.Client.PhysicalV1alpha1(), Controllers: controllers,
+				Clock: settings.Clock, Random: rand.Float64,
 			}),
 			"networkprobe": networkprobe.New(networkprobe.Options{
 				Image: settings.ProbeImage, Host: s.HostClient,

@@ -301,11 +301,11 @@ func (w *walk) channel(address string, typ uint16, dimensions []uint32, access d
 	for _, n := range dimensions {
 		count = min(count*uint64(n), math.MaxInt32)
 	}
+	if count == 0 || len(address) > maxPath {
+		return nil
+	}
 	if len(dimensions) > 0 {
 		info.Count, info.Address = int(count), address+index(dimensions, 0)
-	}
-	if count == 0 || len(info.Address) > maxPath {
-		return nil
 	}
 	if typ&typeStructure == 0 {
 		e, ok := elementaryOf(typ & typeCode)
@@ -374,7 +374,7 @@ func (w *walk) add(c driver.ChannelInfo) error {
 	return nil
 }
 
-// index is the i-th element's index in brackets.
+// index is the i-th element's index in brackets. No dimension is 0.
 func index(dimensions []uint32, i uint64) string {
 	text := "]"
 	for d := len(dimensions) - 1; d >= 0; d-- {

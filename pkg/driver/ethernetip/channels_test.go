@@ -186,6 +186,52 @@ func TestAHostileStructureEnds(t *testing.T) {
 	}
 }
 
+// Req: P-13 (a dimension of 0 was a division by it)
+func TestAnArrayWithoutElementsIsNoChannel(t *testing.T) {
+	dev := plc(t)
+	dev.Add("Empty", ethernetiptest.DINT, 0).Add("Flat", ethernetiptest.DINT, 3, 0)
+	d := open(t, newDriver(), Config{Endpoint: dev.Endpoint()})
+	list, err := d.Channels(t.Context(), 0)
+	if got := names(list); err != nil || slices.Contains(got, "Empty") || slices.Contains(got, "Flat") || !slices.Contains(got, "Program:Main.Step") {
+		t.Errorf("%v in %q", err, got)
+	}
+}
+
+// FuzzDiscovery changes bytes of what a controller tells of its tags: the data is pairs of a distance and a byte.
+func FuzzDiscovery(f *testing.F) {
+	dev := plc(f)
+	drv := newDriver()
+	f.Add([]byte{10, 0})
+	f.Add([]byte{200, 0, 40, 0xFF, 7, 0x80})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		at := 0
+		dev.Mutate(func(frame []byte) []byte {
+			// Behind the header, the items, the sequence count and the CIP status.
+			for i := 50; len(data) > 1 && frame[0] == commandSendUnitData; at = (at + 2) % (len(data) &^ 1) {
+				if i += 1 + int(data[at]); i >= len(frame) {
+					break
+				}
+				frame[i] = data[at+1]
+			}
+			return frame
+		})
+		defer dev.Mutate(nil)
+		d := open(t, drv, Config{Endpoint: dev.Endpoint(), Timeout: time.Second})
+		defer func() { _ = d.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		list, err := d.Channels(ctx, 500)
+		if ctx.Err() != nil {
+			t.Errorf("the discovery did not end: %v", err)
+		}
+		for _, c := range list.Items {
+			if _, err := parseAddress(c.Address); err != nil {
+				t.Errorf("a channel that cannot be read: %v", err)
+			}
+		}
+	})
+}
+
 // Req: P-13
 func TestADiscoveryLetsChecksIn(t *testing.T) {
 	dev := plc(t)

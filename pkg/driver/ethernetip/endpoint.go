@@ -256,7 +256,7 @@ func (e *endpoint) send(ctx context.Context, d *device, q question) *driver.Erro
 		}
 		again := used && failure.Reason == driver.ReasonConnectionLost && (!asked || !q.writes || isForgotten(err))
 		if !typed || again {
-			e.afterFailure(ctx, d, asked, err)
+			e.afterFailure(d, asked, err)
 		}
 		if again && time.Now().Before(deadline) {
 			e.drop()
@@ -280,10 +280,10 @@ func (s silence) Unwrap() error { return s.error }
 
 // afterFailure closes the connection, except after a first clean silence: there the late reply, if it comes, is
 // recognised by its number. A second one closes it too: the peer may have forgotten a connection that we still believe in.
-func (e *endpoint) afterFailure(ctx context.Context, d *device, asked bool, err error) {
+func (e *endpoint) afterFailure(d *device, asked bool, err error) {
 	_, silent := errors.AsType[silence](err)
 	silent = silent && asked && driver.LinkReason(err) == driver.ReasonTimeout
-	if silent && (ctx.Err() != nil || time.Since(e.silentSince) < d.timeout*19/10) {
+	if silent && (e.silentSince.IsZero() || time.Since(e.silentSince) < d.timeout*19/10) {
 		return
 	}
 	e.drop()
@@ -465,7 +465,7 @@ func (e *endpoint) roundTrip(ctx context.Context, f frame, deadline time.Time, m
 			if n > 0 {
 				return frame{}, err
 			}
-			if e.silentSince.IsZero() && ctx.Err() == nil {
+			if e.silentSince.IsZero() && !errors.Is(ctx.Err(), context.Canceled) {
 				e.silentSince = sent
 			}
 			return frame{}, silence{err}

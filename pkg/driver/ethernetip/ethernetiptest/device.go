@@ -1,5 +1,5 @@
 // Package ethernetiptest is an EtherNet/IP target in the test's own process, with the tags of a Logix controller and with
-// faults on command. It shares no code with the driver, and it is also the simulated plant's device.
+// faults on command. It shares no code with the driver.
 //
 // It leaves out implicit (I/O) messaging, UDP, and everything of CIP that neither the driver nor its independent peers use.
 package ethernetiptest

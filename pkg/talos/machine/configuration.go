@@ -4,12 +4,18 @@ import (
 	"context"
 	"regexp"
 
-	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/resource/protobuf"
+	"github.com/cosi-project/runtime/pkg/state"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	configpb "github.com/siderolabs/talos/pkg/machinery/api/resource/config"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
 	"github.com/siderolabs/talos/pkg/machinery/resources/config"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/plainyaml"
 	"github.com/fieldplane/fieldplane/pkg/talos/internal/remark"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
@@ -18,18 +24,59 @@ func (s *session) Configuration(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
-	active, err := safe.StateGetByID[*config.MachineConfig](ctx, s.cosi, config.ActiveID)
+	text, err := s.activeText(ctx)
 	if err != nil {
 		// Also what could not be decoded ends up here, and its error may quote the configuration: the code must do.
 		return nil, &Error{Class: s.class(ctx, err, table{}), Address: s.address, Op: OpConfiguration, Detail: client.StatusCode(err).String(), cause: ended(ctx, nil)}
 	}
 
-	data, err := active.Container().EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+	refuse := func(why string) ([]byte, error) {
+		return nil, &Error{Class: ClassNodeError, Address: s.address, Op: OpConfiguration, Detail: why}
+	}
+
+	// Any machine of the cluster may answer here, one that somebody else has taken over too.
+	if err := plainyaml.CheckDocuments(text); err != nil {
+		return refuse("the configuration " + err.Error())
+	}
+
+	active, err := configloader.NewFromBytes(text)
 	if err != nil {
-		return nil, &Error{Class: ClassNodeError, Address: s.address, Op: OpConfiguration, Detail: "the configuration cannot be written as YAML"}
+		return refuse("the configuration cannot be read")
+	}
+
+	data, err := active.EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+	if err != nil {
+		return refuse("the configuration cannot be written as YAML")
 	}
 
 	return data, nil
+}
+
+// activeText is the configuration as the node sends it.
+func (s *session) activeText(ctx context.Context) ([]byte, error) {
+	md := resource.NewMetadata(config.NamespaceName, config.MachineConfigType, config.ActiveID, resource.VersionUndefined)
+
+	got, err := s.cosi.Get(ctx, md, state.WithGetUnmarshalOptions(state.WithSkipProtobufUnmarshal()))
+	if err != nil {
+		return nil, err
+	}
+
+	raw, err := protobuf.FromResource(got)
+	if err != nil {
+		return nil, err
+	}
+
+	wire, err := raw.Marshal()
+	if err != nil {
+		return nil, err
+	}
+
+	var spec configpb.MachineConfigSpec
+	if err := proto.Unmarshal(wire.GetSpec().GetProtoSpec(), &spec); err != nil {
+		return nil, err
+	}
+
+	return spec.GetYamlMarshalled(), nil
 }
 
 func (s *session) Apply(ctx context.Context, config []byte, mode Mode, dryRun bool) (maintenance.ApplyResult, error) {

@@ -112,21 +112,29 @@ func TestTheConfigurationIsReadAsItIsRendered(t *testing.T) {
 		t.Error("the configuration that was read is not the one rendered")
 	}
 
-	n.tamper = func(answer any) {
-		if got, ok := answer.(*cosiv1alpha1.GetResponse); ok {
-			spec, err := proto.Marshal(&configpb.MachineConfigSpec{YamlMarshalled: []byte("machine: " + bundle.TrustdInfo.Token + "\n")})
-			if err != nil {
-				panic(err)
+	for _, tc := range []struct{ name, text, want string }{
+		// The decoder's error quotes a part of what it could not read.
+		{"one that cannot be read", "machine: " + bundle.TrustdInfo.Token + "\n", "the configuration cannot be read"},
+		{"one that is no YAML", "{" + bundle.TrustdInfo.Token, "the configuration must be YAML"},
+		// Reading one of 4000 would take the machinery 20 s, and some gigabytes.
+		{"one with a key very often", "machine:\n  sysctls:\n" + strings.Repeat("    k: v\n", 1000),
+			"the configuration must have each key once in a mapping, and has one twice at line 4"},
+	} {
+		n.tamper = func(answer any) {
+			if got, ok := answer.(*cosiv1alpha1.GetResponse); ok {
+				spec, err := proto.Marshal(&configpb.MachineConfigSpec{YamlMarshalled: []byte(tc.text)})
+				if err != nil {
+					panic(err)
+				}
+
+				got.Resource.Spec.ProtoSpec = spec
 			}
-
-			got.Resource.Spec.ProtoSpec = spec
 		}
-	}
 
-	// The decoder's error quotes a part of what it could not read.
-	_, err = client.Configuration(t.Context())
-	if want := "read configuration 192.0.2.1: NodeError: Unknown"; err == nil || err.Error() != want || errors.Unwrap(err) != nil {
-		t.Errorf("one that cannot be read: have %v, want %s", err, want)
+		_, err = client.Configuration(t.Context())
+		if want := "read configuration 192.0.2.1: NodeError: " + tc.want; err == nil || err.Error() != want || errors.Unwrap(err) != nil {
+			t.Errorf("%s: have %v, want %s", tc.name, err, want)
+		}
 	}
 }
 

@@ -14,7 +14,9 @@ import (
 	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/resource/protobuf"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	configpb "github.com/siderolabs/talos/pkg/machinery/api/resource/config"
 	"github.com/siderolabs/talos/pkg/machinery/resources/block"
+	"github.com/siderolabs/talos/pkg/machinery/resources/config" // its decoder is in the server too
 	"github.com/siderolabs/talos/pkg/machinery/resources/hardware"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"google.golang.org/grpc"
@@ -22,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // as in the server, which has it from elsewhere
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // hostile is a peer that speaks the protocol and means no good.
@@ -30,6 +33,8 @@ type hostile struct {
 
 	// list answers a List of a resource type, one more item at each call, until it says that this was all.
 	list func(resourceType string, n int) (item *cosiv1alpha1.Resource, more bool)
+	// system, when set, is its answer to whatever is got.
+	system *cosiv1alpha1.Resource
 	// compressor, when set, is by what the answers are compressed.
 	compressor string
 	// warnings are its remarks on a configuration.
@@ -39,6 +44,10 @@ type hostile struct {
 }
 
 func (h *hostile) Get(_ context.Context, req *cosiv1alpha1.GetRequest) (*cosiv1alpha1.GetResponse, error) {
+	if h.system != nil {
+		return &cosiv1alpha1.GetResponse{Resource: h.system}, nil
+	}
+
 	if req.GetType() != hardware.SystemInformationType {
 		return nil, status.Error(codes.NotFound, "no such resource")
 	}
@@ -168,6 +177,40 @@ func TestAListOfOtherThingsIsAnError(t *testing.T) {
 
 	if hw, err := peer.meet(ctx, t).Identity(ctx); ClassOf(err) != ClassNodeError {
 		t.Errorf("have %v, %+v", err, hw)
+	}
+}
+
+// Req: T-03, T-15. What is decoded is what was asked for: a peer names the type of its answer, and the decoder of a machine
+// configuration holds a core for minutes and gigabytes over a few kilobytes of YAML that has one key very often.
+func TestNothingIsDecodedThatWasNotAskedFor(t *testing.T) {
+	spec, err := proto.Marshal(&configpb.MachineConfigSpec{
+		YamlMarshalled: []byte("version: v1alpha1\nmachine:\n  sysctls:\n" + strings.Repeat("    k: v\n", 2000)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	bomb := &cosiv1alpha1.Resource{
+		Metadata: &cosiv1alpha1.Metadata{Namespace: config.NamespaceName, Type: config.MachineConfigType, Id: "x", Version: "1", Phase: "running"},
+		Spec:     &cosiv1alpha1.Spec{ProtoSpec: spec},
+	}
+
+	for _, peer := range []*hostile{
+		{system: bomb, list: func(string, int) (*cosiv1alpha1.Resource, bool) { return nil, false }},
+		{list: func(_ string, n int) (*cosiv1alpha1.Resource, bool) { return bomb, n < 1 }},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+
+		began := time.Now()
+
+		if hw, err := peer.meet(ctx, t).Identity(ctx); ClassOf(err) != ClassNodeError {
+			t.Errorf("have %v, %+v", err, hw)
+		}
+
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("took %s", took)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	talosv1alpha1 "github.com/siderolabs/talos/pkg/machinery/config/types/v1alpha1"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/fieldplane/fieldplane/pkg/talos/internal/plainyaml"
 )
 
 var (
@@ -60,13 +62,8 @@ func loadPatch(patch []byte) (configpatcher.StrategicMergePatch, error) {
 	return merge, nil
 }
 
-const (
-	// maxPatch is room for the manifests of a network plugin, the longest thing that is sensibly put into a patch.
-	maxPatch = 512 << 10
-	// maxKeys bounds one mapping: the machinery compares each of its keys with each. Anybody who may write a TalosCluster
-	// could otherwise hold a core of the server for minutes, or take all its memory, with one request.
-	maxKeys = 1024
-)
+// maxPatch is room for the manifests of a network plugin, the longest thing that is sensibly put into a patch.
+const maxPatch = 512 << 10
 
 // checkDocuments refuses what the machinery would take for an empty or a real JSON patch, and fail to apply later, and
 // what it would take too long to read.
@@ -91,7 +88,7 @@ func checkDocuments(patch []byte) error {
 		}
 
 		for _, root := range document.Content {
-			if err := checkMappings(root); err != nil {
+			if err := plainyaml.Check(root); err != nil {
 				return err
 			}
 
@@ -108,40 +105,6 @@ func checkDocuments(patch []byte) error {
 
 	if empty {
 		return errEmptyPatch
-	}
-
-	return nil
-}
-
-// checkMappings refuses mappings with very many keys, and with the same key twice: for each such pair the machinery
-// remembers an error, which are millions for a few thousand keys. Aliases are not followed: what they name is looked at
-// where it stands.
-func checkMappings(node *yaml.Node) error {
-	if node.Kind == yaml.MappingNode {
-		if keys := len(node.Content) / 2; keys > maxKeys {
-			return fmt.Errorf("must have at most %d keys in one mapping, and has %d in the one at line %d", maxKeys, keys, node.Line)
-		}
-
-		seen := make(map[string]struct{}, len(node.Content)/2)
-
-		for i := 0; i < len(node.Content); i += 2 {
-			key := node.Content[i]
-			if key.Kind != yaml.ScalarNode {
-				return fmt.Errorf("must have text for keys, and has something else at line %d", key.Line)
-			}
-
-			if _, dup := seen[key.Value]; dup {
-				return fmt.Errorf("must have each key once in a mapping, and has one twice at line %d", key.Line)
-			}
-
-			seen[key.Value] = struct{}{}
-		}
-	}
-
-	for _, child := range node.Content {
-		if err := checkMappings(child); err != nil {
-			return err
-		}
 	}
 
 	return nil

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -59,7 +60,8 @@ func Open(address string, conn *tls.Conn) (*Channel, error) {
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0), // idling would close the one connection
 		grpc.WithStatsHandler(unpacked{watched}),
-		grpc.WithChainStreamInterceptor(boundLists),
+		grpc.WithUnaryInterceptor(typedGets),
+		grpc.WithStreamInterceptor(typedLists),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(4<<20)),
 	)
 	if err != nil {
@@ -200,31 +202,67 @@ func (unpacked) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Conte
 
 func (unpacked) HandleConn(context.Context, stats.ConnStats) {}
 
-// boundLists ends each list of resources after maxItems: the client that collects them would do so for as long as they
-// come.
-func boundLists(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// typedGets refuses a resource of another type than was asked for, before it is decoded: the decoder is chosen by what the
+// peer says the type is, and some take very long, or take the process down, over what only a peer of ill will sends.
+func typedGets(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
+		return err
+	}
+
+	asked, isGet := req.(*cosiv1alpha1.GetRequest)
+	got, isAnswer := reply.(*cosiv1alpha1.GetResponse)
+
+	if isGet && isAnswer && got.GetResource().GetMetadata().GetType() != asked.GetType() {
+		return errOtherType
+	}
+
+	return nil
+}
+
+var errOtherType = status.Error(codes.Internal, "the peer answers with a resource of another type than was asked for")
+
+// typedLists does the same for each item of a list, and ends the list after maxItems: the client that collects them would
+// do so for as long as they come.
+func typedLists(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil || method != cosiv1alpha1.State_List_FullMethodName {
 		return stream, err
 	}
 
-	return &boundedStream{ClientStream: stream}, nil
+	return &typedStream{ClientStream: stream}, nil
 }
 
-type boundedStream struct {
+type typedStream struct {
 	grpc.ClientStream
 
+	asked    string
 	received int
 }
 
-func (s *boundedStream) RecvMsg(m any) error {
+func (s *typedStream) SendMsg(m any) error {
+	if req, ok := m.(*cosiv1alpha1.ListRequest); ok {
+		s.asked = req.GetType()
+	}
+
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *typedStream) RecvMsg(m any) error {
 	if s.received == maxItems {
 		return io.EOF // what else comes is dropped with the session
 	}
 
 	s.received++
 
-	return s.ClientStream.RecvMsg(m)
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+
+	if item, ok := m.(*cosiv1alpha1.ListResponse); ok && item.GetResource().GetMetadata().GetType() != s.asked {
+		return errOtherType
+	}
+
+	return nil
 }
 
 // established are the gRPC credentials of a connection whose TLS handshake is over.

@@ -86,7 +86,7 @@ func Load(path string) (Spec, error) {
 func Example() Spec { return ExampleAt(50) }
 
 // ExampleAt is the example plant with its Talos nodes in 127.0.<third>.0/24 and its devices in the next network, so that
-// tests do not meet a plant that runs already.
+// tests do not meet a plant that runs already. The UUIDs differ too: a machine belongs to one namespace.
 func ExampleAt(third int) Spec {
 	talos := func(last int) string { return fmt.Sprintf("127.0.%d.%d", third, last) }
 	device := func(last int) string { return fmt.Sprintf("127.0.%d.%d:5020", third+1, last) }
@@ -114,7 +114,8 @@ func ExampleAt(third int) Spec {
 		Disks: []talosnode.Disk{{Path: "/dev/vda", SizeBytes: 34_359_738_368, Transport: "virtio"}},
 	}
 
-	const sharedUUID = "b2f8a6d4-1c3e-4a57-8d90-6e5f7a8b9c0d"
+	uuid := func(last int) string { return fmt.Sprintf("3f1d2c%02x-5a69-4788-9c0d-1e2f3a4b5c%02d", (third+25)&0xff, last) }
+	sharedUUID := fmt.Sprintf("b2f8a6%02x-1c3e-4a57-8d90-6e5f7a8b9c0d", (third+162)&0xff)
 
 	line := func(id uint8, product string, values ...uint16) ModbusUnit {
 		return ModbusUnit{
@@ -130,9 +131,9 @@ func ExampleAt(third int) Spec {
 
 	return Spec{
 		Talos: []TalosSpec{
-			{Name: "control-1", Address: talos(1), Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c01", "ADV2345001", "c4:00:ad:10:50:01", "S64KNX0T100001")},
-			{Name: "worker-1", Address: talos(2), Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c02", "ADV2345002", "c4:00:ad:10:50:02", "S64KNX0T100002")},
-			{Name: "worker-2", Address: talos(3), Talos: "v1.12.9", Hardware: box("3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c03", "ADV2345003", "c4:00:ad:10:50:03", "S64KNX0T100003")},
+			{Name: "control-1", Address: talos(1), Hardware: box(uuid(1), "ADV2345001", "c4:00:ad:10:50:01", "S64KNX0T100001")},
+			{Name: "worker-1", Address: talos(2), Hardware: box(uuid(2), "ADV2345002", "c4:00:ad:10:50:02", "S64KNX0T100002")},
+			{Name: "worker-2", Address: talos(3), Talos: "v1.12.9", Hardware: box(uuid(3), "ADV2345003", "c4:00:ad:10:50:03", "S64KNX0T100003")},
 			{Name: "weak-1", Address: talos(4), Hardware: vm},
 			{Name: "twin-a", Address: talos(5), Hardware: box(sharedUUID, "ADV2345005", "c4:00:ad:10:50:05", "S64KNX0T100005")},
 			{Name: "twin-b", Address: talos(6), Hardware: box(sharedUUID, "ADV2345006", "c4:00:ad:10:50:06", "S64KNX0T100006")},

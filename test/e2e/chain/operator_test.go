@@ -15,6 +15,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	"github.com/fieldplane/fieldplane/test/harness"
 	"github.com/fieldplane/fieldplane/test/plant"
+	"github.com/fieldplane/fieldplane/test/plant/talosnode"
 )
 
 // bind gives a user a shipped ClusterRole in a namespace.
@@ -126,17 +127,21 @@ func TestTheDiscoverCommandSweepsNowAndShowsWhatAnswered(t *testing.T) {
 			spec.Serial = "To Be Filled By O.E.M."
 		}
 	}, "known", "new", "weak")
-	c := newCell(t, addresses(host(p.Node("known")))).withBundle(t, secretsBundle())
+	must(t, p.Fault("new", string(talosnode.FaultClosed)))
+	c := newCell(t, addresses(host(p.Node("known")), host(p.Node("new")), host(p.Node("weak")), "127.0.79.251")).withBundle(t, secretsBundle())
 	c.tellsNothing(t)
 	c.pending(t, p.Node("known"))
+	c.swept(t)
 	c.editCluster(t, `{"paused":true}`)
 	if output, err := plugin(t, "discover", clusterName, "-n", c.namespace); err == nil || !strings.Contains(output, "paused") {
 		t.Errorf("a paused cluster: %v\n%s", err, output)
 	}
-	c.declare(t, addresses(host(p.Node("known")), host(p.Node("new")), host(p.Node("weak")), "127.0.79.251"))
 	c.editCluster(t, `{"paused":false}`)
+	c.swept(t)
+	// The next one that comes by itself is a minute away.
+	must(t, p.Heal("new"))
 	output := mustPlugin(t, "discover", clusterName, "-n", c.namespace)
-	if !containsAll(output, "4 addresses", "3 answered", p.Node("known").Hardware().UUID, p.Node("new").Hardware().UUID, host(p.Node("weak")), "serial") {
+	if !containsAll(output, "4 addresses", "3 answered", "1 registered", p.Node("known").Hardware().UUID, p.Node("new").Hardware().UUID, host(p.Node("weak")), "serial") {
 		t.Errorf("shown is\n%s", output)
 	}
 	// It waited for a sweep that began when it was asked for.

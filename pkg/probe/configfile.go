@@ -76,14 +76,20 @@ type version struct {
 
 // load reads the file if it is another one than last.
 func (f *ConfigFile) load(last version) version {
-	info, err := os.Stat(f.Path)
+	// Opened first, so that a file which goes between two looks is told in one way.
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return f.refuse(last, nil, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
 	if err != nil {
 		return f.refuse(last, nil, err)
 	}
 	if last.info != nil && os.SameFile(last.info, info) && last.info.ModTime().Equal(info.ModTime()) && last.info.Size() == info.Size() {
 		return last
 	}
-	data, err := read(f.Path)
+	data, err := read(file)
 	if err != nil {
 		return f.refuse(last, nil, err)
 	}
@@ -103,18 +109,13 @@ func (f *ConfigFile) refuse(last version, info os.FileInfo, err error) version {
 	return version{info: info, refused: err.Error()}
 }
 
-func read(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
+func read(file *os.File) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, maxConfigSize+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > maxConfigSize {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfigSize)
+		return nil, fmt.Errorf("%s is larger than %d bytes", file.Name(), maxConfigSize)
 	}
 	return data, nil
 }

@@ -25,6 +25,14 @@ type Device interface {
 	// float32 or float64. An Error with Answered set concerns this channel only.
 	Read(ctx context.Context, channel Channel) (any, error)
 
+	// Write writes one channel's raw value, of the channel's data type and before scaling. It is never sent twice; after an
+	// Error without Answered nobody knows whether it was done.
+	Write(ctx context.Context, channel Channel, value any) error
+
+	// Channels lists what the device has, found and declared, at most limit (0 is MaxChannels), bounded in time by ctx. It
+	// may run beside the other calls, and does not keep them from their turn.
+	Channels(ctx context.Context, limit int) (ChannelList, error)
+
 	// Close gives up the device's share of its connection.
 	Close() error
 }

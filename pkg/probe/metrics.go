@@ -1,6 +1,9 @@
 package probe
 
 import (
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,9 +11,10 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
-// metrics are the probe's own; they carry no module names, whose number has no bound.
+// metrics are the probe's own; they carry no module names, for they are served to anybody.
 type metrics struct {
 	checks       *prometheus.CounterVec
+	discoveries  *prometheus.CounterVec
 	duration     prometheus.Histogram
 	configErrors prometheus.Counter
 	watches      prometheus.Gauge
@@ -21,6 +25,10 @@ func newMetrics(registry *prometheus.Registry, p *Probe) *metrics {
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fieldplane_probe_checks_total",
 			Help: "Checks of devices by how they ended: Connected or the reason.",
+		}, []string{"reason"}),
+		discoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fieldplane_probe_discoveries_total",
+			Help: "Discoveries of channels by how they ended: Discovered or the reason.",
 		}, []string{"reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fieldplane_probe_check_duration_seconds",
@@ -36,7 +44,7 @@ func newMetrics(registry *prometheus.Registry, p *Probe) *metrics {
 			Help: "Followers of the modules' states.",
 		}),
 	}
-	registry.MustRegister(m.checks, m.duration, m.configErrors, m.watches, &modulesCollector{probe: p, desc: prometheus.NewDesc(
+	registry.MustRegister(m.checks, m.discoveries, m.duration, m.configErrors, m.watches, &modulesCollector{probe: p, desc: prometheus.NewDesc(
 		"fieldplane_probe_modules", "Modules by state.", []string{"state"}, nil)},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fieldplane_probe_config_valid",
@@ -57,6 +65,14 @@ func (m *metrics) observe(o outcome, err error, took time.Duration) {
 	}
 	m.checks.WithLabelValues(reason).Inc()
 	m.duration.Observe(took.Seconds())
+}
+
+func (m *metrics) discovered(err error) {
+	reason := "Discovered"
+	if err != nil {
+		reason = string(driver.ReasonOf(err))
+	}
+	m.discoveries.WithLabelValues(reason).Inc()
 }
 
 // modulesCollector counts the modules when it is asked.
@@ -83,5 +99,97 @@ func (c *modulesCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for state, n := range count {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(n), state)
+	}
+}
+
+// maxModuleSeries is how many modules have series of their own, the first by name: a config file may name any number, and
+// whoever collects the series pays for each.
+const maxModuleSeries = 2000
+
+// moduleMetrics count what happens to one module, from when the probe first supervised its device.
+type moduleMetrics struct {
+	mu       sync.Mutex
+	checks   uint64
+	seconds  float64
+	connects uint64
+	// failures by reason, which are as many as package driver has.
+	failures map[driver.Reason]uint64
+}
+
+func (m *moduleMetrics) observe(o outcome, err error, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.checks++
+	m.seconds += took.Seconds()
+	if o == success {
+		return
+	}
+	if m.failures == nil {
+		m.failures = map[driver.Reason]uint64{}
+	}
+	m.failures[driver.ReasonOf(err)]++
+}
+
+func (m *moduleMetrics) connected() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.connects++
+}
+
+// modulesMetrics are the series of modules, which name them: they are served over mutual TLS alone (P-12).
+type modulesMetrics struct {
+	duration, failures, connects *prometheus.Desc
+
+	mu      sync.Mutex
+	modules map[string]*moduleMetrics
+}
+
+func newModulesMetrics() *modulesMetrics {
+	return &modulesMetrics{
+		duration: prometheus.NewDesc("fieldplane_probe_module_check_duration_seconds",
+			"Checks of a module's device, and how long they took together.", []string{"module"}, nil),
+		failures: prometheus.NewDesc("fieldplane_probe_module_check_failures_total",
+			"Checks of a module's device that failed, or could not be made (NotMeasured).", []string{"module", "reason"}, nil),
+		connects: prometheus.NewDesc("fieldplane_probe_module_connects_total",
+			"How often a module's device became connected.", []string{"module"}, nil),
+		modules: map[string]*moduleMetrics{},
+	}
+}
+
+func (c *modulesMetrics) put(name string, m *moduleMetrics) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.modules[name] = m
+}
+
+func (c *modulesMetrics) remove(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.modules, name)
+}
+
+// Describe implements prometheus.Collector.
+func (c *modulesMetrics) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.duration, c.failures, c.connects} {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *modulesMetrics) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	modules := maps.Clone(c.modules)
+	c.mu.Unlock()
+	names := slices.Sorted(maps.Keys(modules))
+	for _, name := range names[:min(len(names), maxModuleSeries)] {
+		m := modules[name]
+		m.mu.Lock()
+		checks, seconds, connects, failures := m.checks, m.seconds, m.connects, maps.Clone(m.failures)
+		m.mu.Unlock()
+		out <- prometheus.MustNewConstSummary(c.duration, checks, seconds, nil, name)
+		out <- prometheus.MustNewConstMetric(c.connects, prometheus.CounterValue, float64(connects), name)
+		for reason, n := range failures {
+			out <- prometheus.MustNewConstMetric(c.failures, prometheus.CounterValue, float64(n), name, string(reason))
+		}
 	}
 }

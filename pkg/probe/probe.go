@@ -29,10 +29,14 @@ type Options struct {
 
 // Probe supervises the modules of the config in force.
 type Probe struct {
-	options  Options
-	states   *states
-	metrics  *metrics
-	episodes atomic.Int64
+	options   Options
+	states    *states
+	catalogue *catalogue
+	// discoveries holds one element for each discovery under way.
+	discoveries chan struct{}
+	metrics     *metrics
+	modules     *modulesMetrics
+	episodes    atomic.Int64
 
 	// applying serialises Apply and Stop.
 	applying    sync.Mutex
@@ -51,6 +55,9 @@ func New(o Options) *Probe {
 	p := &Probe{
 		options:     o,
 		states:      newStates(o.Clock),
+		catalogue:   newCatalogue(o.BootID),
+		discoveries: make(chan struct{}, maxDiscoveries),
+		modules:     newModulesMetrics(),
 		supervisors: map[string]*supervisor{},
 		broken:      map[string]Module{},
 	}
@@ -79,12 +86,12 @@ func (p *Probe) Apply(c *Config) {
 	}
 	p.end(ending)
 	for _, s := range ending {
-		p.states.remove(s.module.Name)
+		p.forget(s.module.Name)
 	}
 	for name := range p.broken {
 		if _, ok := wanted[name]; !ok {
 			delete(p.broken, name)
-			p.states.remove(name)
+			p.forget(name)
 		}
 	}
 	for _, m := range c.Modules {
@@ -97,6 +104,13 @@ func (p *Probe) Apply(c *Config) {
 	if c.Unnamed > 0 {
 		p.configError = fmt.Sprintf("config file: %d entries have no name and are left out", c.Unnamed)
 	}
+}
+
+// forget drops everything that is known of a module.
+func (p *Probe) forget(name string) {
+	p.states.remove(name)
+	p.catalogue.remove(name)
+	p.modules.remove(name)
 }
 
 func (p *Probe) applyModule(m Module) {
@@ -117,7 +131,7 @@ func (p *Probe) applyModule(m Module) {
 	if m.Err != nil {
 		err = m.Err
 	} else {
-		device, err = p.options.Open(m.Spec)
+		device, err = p.open(m)
 	}
 	if old != nil {
 		p.end([]*supervisor{old})
@@ -135,18 +149,23 @@ func (p *Probe) applyModule(m Module) {
 		rand:    rand.New(rand.NewPCG(p.options.Seed, p.started)),
 		states:  p.states,
 		metrics: p.metrics,
+		own:     &moduleMetrics{},
 		log:     p.options.Log,
 		episode: p.nextEpisode,
 		debounce: debounce{
 			failureThreshold: int(*m.Spec.Probe.FailureThreshold),
 			successThreshold: int(*m.Spec.Probe.SuccessThreshold),
 		},
+		discovery: discovery{places: p.discoveries, catalogue: p.catalogue, outcomes: make(chan discovered, 1)},
 	}
 	s.generation.Store(m.Generation)
 	s.state = unmeasured(m, p.options.Clock.Now())
 	if old != nil && sameDevice(old.module, m) {
 		s.inherit(old)
+	} else {
+		p.catalogue.remove(m.Name)
 	}
+	p.modules.put(m.Name, s.own)
 	p.started++
 	p.supervisors[m.Name] = s
 	s.start()
@@ -161,10 +180,24 @@ func sameDevice(a, b Module) bool {
 // report tells of a module that cannot be supervised: it is not found, and the reason says why (P-07: Unknown).
 func (p *Probe) report(m Module, err error) {
 	p.broken[m.Name] = m
+	p.catalogue.remove(m.Name)
+	p.modules.remove(m.Name)
 	state := unmeasured(m, p.options.Clock.Now())
 	state.Reason, state.Message = string(driver.ReasonOf(err)), causeOf(err)
 	p.states.set(state, 0)
 	p.options.Log.Info("Module cannot be supervised", "module", m.Name, "reason", state.Reason, "message", state.Message)
+}
+
+// open makes a module's device; a driver that panics over what a specification says is an error of that module.
+func (p *Probe) open(m Module) (device driver.Device, err error) {
+	defer recoverInto(&err, p.options.Log, m.Name)
+	return p.options.Open(m.Spec)
+}
+
+// shut closes a module's device.
+func (p *Probe) shut(s *supervisor) (err error) {
+	defer recoverInto(&err, p.options.Log, s.module.Name)
+	return s.device.Close()
 }
 
 // nextEpisode names a fault unlike any before it, through restarts too.
@@ -179,7 +212,7 @@ func (p *Probe) end(supervisors []*supervisor) {
 	}
 	for _, s := range supervisors {
 		s.stop()
-		if err := s.device.Close(); err != nil {
+		if err := p.shut(s); err != nil {
 			p.options.Log.Error(err, "Closing the device", "module", s.module.Name)
 		}
 	}

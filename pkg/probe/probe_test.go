@@ -32,6 +32,11 @@ type fakeDevice struct {
 	checks   int
 	asked    int
 	closed   int
+
+	discover   func(ctx context.Context, limit int) (driver.ChannelList, error)
+	discovered int
+	// panics: Open and Close do.
+	panics bool
 }
 
 func (f *fakeDevice) Check(ctx context.Context) (driver.Answer, error) {
@@ -56,10 +61,26 @@ func (f *fakeDevice) Read(context.Context, driver.Channel) (any, error) {
 	return nil, errors.ErrUnsupported
 }
 
+func (f *fakeDevice) Write(context.Context, driver.Channel, any) error { return errors.ErrUnsupported }
+
+func (f *fakeDevice) Channels(ctx context.Context, limit int) (driver.ChannelList, error) {
+	f.mu.Lock()
+	f.discovered++
+	discover := f.discover
+	f.mu.Unlock()
+	if discover == nil {
+		return driver.ChannelList{}, nil
+	}
+	return discover(ctx, limit)
+}
+
 func (f *fakeDevice) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed++
+	if f.panics {
+		panic("close")
+	}
 	return nil
 }
 
@@ -108,7 +129,11 @@ func newSite(t *testing.T) *site {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.opened = append(s.opened, spec.Modbus.Endpoint)
-			return s.deviceLocked(spec.Modbus.Endpoint), nil
+			d := s.deviceLocked(spec.Modbus.Endpoint)
+			if d.panics {
+				panic("open")
+			}
+			return d, nil
 		},
 		Clock:    clock.RealClock{},
 		Seed:     1,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,8 +20,14 @@ const (
 	writeTimeout = 5 * time.Second
 )
 
-// Handler serves the modules' states. It must be reached over TLS with api.ServerConfig only.
+// MetricsPath serves the probe's metrics and those of its modules.
+const MetricsPath = "/metrics"
+
+// Handler serves the modules' states, their channels and their metrics. It must be reached over TLS with
+// api.ServerConfig only.
 func (p *Probe) Handler() http.Handler {
+	modules := prometheus.NewRegistry()
+	modules.MustRegister(p.modules)
 	places := make(chan struct{}, maxWatches)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+api.ModulesPath, func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +46,35 @@ func (p *Probe) Handler() http.Handler {
 			http.Error(w, "watch must be true or false", http.StatusBadRequest)
 		}
 	})
+	mux.HandleFunc("GET "+api.ModulesPath+"/{module}/channels", p.serveChannels)
+	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(prometheus.Gatherers{p.options.Registry, modules}, promhttp.HandlerOpts{}))
 	return mux
+}
+
+// serveChannels answers with one page of a module's channels.
+func (p *Probe) serveChannels(w http.ResponseWriter, r *http.Request) {
+	page, failure := func() (*api.ChannelPage, *api.Error) {
+		query := r.URL.Query()
+		limit := api.DefaultPage
+		if text := query.Get("limit"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return nil, invalid("limit must be a number from 1; more than " + strconv.Itoa(api.MaxPage) + " counts as that")
+			}
+			limit = min(n, api.MaxPage)
+		}
+		return p.channelPage(r.PathValue("module"), limit, query.Get("continue"))
+	}()
+	var answer any = page
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	if failure != nil {
+		answer = failure
+		w.WriteHeader(failure.Code)
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		p.options.Log.V(1).Info("A reader of channels went away", "error", err.Error())
+	}
 }
 
 func (p *Probe) serveList(w http.ResponseWriter) {
@@ -118,6 +153,6 @@ func (p *Probe) HealthHandler(registry *prometheus.Registry, ready func() error)
 		}
 		_, _ = w.Write([]byte("ok"))
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -170,4 +171,99 @@ func TestHealthTellsWhatIsMissing(t *testing.T) {
 	missing = io.EOF
 	want("/readyz", 503, "EOF")
 	want("/livez", 200, "ok")
+}
+
+// Req: P-06
+func TestChannelsAreServedInPages(t *testing.T) {
+	p, _, server := serverOf(t, clock.RealClock{})
+	p.states.set(api.ModuleState{Name: "mixer", UID: "u-1", Found: true, Connected: true}, time.Second)
+	p.states.set(api.ModuleState{Name: "dark", UID: "u-2", Reason: "Measuring"}, time.Second)
+	p.catalogue.put(Module{Name: "mixer", UID: "u-1"}, 1, found(1200), time.Unix(1, 0))
+	for _, c := range []struct {
+		name, module, query string
+		code, items         int
+		more                bool
+		reason              api.ErrorReason
+	}{
+		{"by name", "mixer", "", 200, api.DefaultPage, true, ""},
+		{"by uid", "u-1", "?limit=1200", 200, api.MaxPage, true, ""},
+		{"with a limit", "mixer", "?limit=3", 200, 3, true, ""},
+		{"without such a module", "nobody", "", 404, 0, false, api.ErrorNotFound},
+		{"before they are known", "dark", "", 409, 0, false, api.ErrorNotDiscovered},
+		{"with no number", "mixer", "?limit=many", 400, 0, false, api.ErrorInvalid},
+		{"with none at all", "mixer", "?limit=0", 400, 0, false, api.ErrorInvalid},
+		{"with a token of nothing", "mixer", "?continue=%2F", 400, 0, false, api.ErrorInvalid},
+		{"with a token of another time", "mixer", "?continue=" + tokenOf("other-1", 3), 410, 0, false, api.ErrorExpired},
+		{"with a way out", "..%2F..%2Fmixer", "", 404, 0, false, api.ErrorNotFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			response, body := get(t, server.URL+api.ModulesPath+"/"+c.module+"/channels"+c.query)
+			var answer struct {
+				api.ChannelPage
+				api.Error
+			}
+			if err := json.Unmarshal([]byte(body), &answer); err != nil {
+				t.Fatalf("%s: %v", body, err)
+			}
+			if response.StatusCode != c.code || len(answer.Items) != c.items || (answer.Continue != "") != c.more || answer.Reason != c.reason ||
+				(c.reason != "") != (answer.Message != "") || response.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("%d: %.300s", response.StatusCode, body)
+			}
+		})
+	}
+}
+
+// Req: P-12 (what names modules is told under the certificate of the namespace alone)
+func TestMetricsOfModulesAreServedWithTheAPIAndGoWithTheModules(t *testing.T) {
+	p, registry, server := serverOf(t, clock.RealClock{})
+	health := httptest.NewServer(p.HealthHandler(registry, func() error { return nil }))
+	defer health.Close()
+	c, err := ParseConfig([]byte(`{"modules":[` + entry("mixer", "tcp://a", 1) + `]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Apply(c)
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		_, body := get(t, server.URL+MetricsPath)
+		if strings.Contains(body, `fieldplane_probe_module_connects_total{module="mixer"} 1`) && strings.Contains(body, `fieldplane_probe_discoveries_total{reason="Discovered"} 1`) {
+			if !strings.Contains(body, `fieldplane_probe_module_check_duration_seconds_count{module="mixer"}`) {
+				t.Error(body)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(body)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.modules.modules["mixer"].observe(failure, &driver.Error{Reason: driver.ReasonTimeout}, time.Second)
+	if _, body := get(t, server.URL+MetricsPath); !strings.Contains(body, `fieldplane_probe_module_check_failures_total{module="mixer",reason="Timeout"} 1`) {
+		t.Error(body)
+	}
+	if _, body := get(t, health.URL+MetricsPath); strings.Contains(body, "mixer") || !strings.Contains(body, "fieldplane_probe_checks_total") {
+		t.Errorf("without a certificate: %s", body)
+	}
+	p.Apply(&Config{Hash: "h2"})
+	if _, body := get(t, server.URL+MetricsPath); strings.Contains(body, "mixer") {
+		t.Errorf("after the module went: %s", body)
+	}
+}
+
+func TestOnlySoManyModulesHaveSeries(t *testing.T) {
+	c := newModulesMetrics()
+	for i := range maxModuleSeries + 10 {
+		c.put(fmt.Sprint(i), &moduleMetrics{})
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if n := len(f.GetMetric()); n > maxModuleSeries {
+			t.Errorf("%d series of %s", n, f.GetName())
+		}
+	}
 }

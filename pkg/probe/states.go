@@ -87,6 +87,19 @@ func (s *states) list() []api.ModuleState {
 	return s.listLocked()
 }
 
+// find is the module of a uid, or of a name if no module has it as its uid.
+func (s *states) find(module string) (api.ModuleState, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.modules {
+		if m.UID == module && module != "" {
+			return m.at(s.clock.Now()), true
+		}
+	}
+	m, ok := s.modules[module]
+	return m.at(s.clock.Now()), ok
+}
+
 func (s *states) listLocked() []api.ModuleState {
 	now := s.clock.Now()
 	list := make([]api.ModuleState, 0, len(s.modules))

@@ -29,22 +29,24 @@ const (
 	maxIdentifyAttempts = 3
 )
 
-// supervisor measures one module. Its goroutine is the only one that uses the device.
+// supervisor measures one module. Its goroutine is the only one that uses the device, besides that of its discovery.
 //
 // Times, with the defaults (period 1 s, timeout 1 s, thresholds 3 and 2), which P-16 rests on:
 //   - silent → Fault: up to 1 s to the next check, then three checks of 1 s each that follow one another: at most 4 s;
 //   - back → Online: up to 2 s of backoff and 1 s of a check under way, then 5 s stable, told by the check after: at most 9 s;
 //   - first contact → Online: up to 1 s of jitter, and the second check 1 s later: at most 2 s.
 type supervisor struct {
-	module   Module
-	device   driver.Device
-	clock    clock.Clock
-	rand     *rand.Rand
-	states   *states
-	metrics  *metrics
-	log      logr.Logger
-	episode  func() string
-	debounce debounce
+	module    Module
+	device    driver.Device
+	clock     clock.Clock
+	rand      *rand.Rand
+	states    *states
+	metrics   *metrics
+	own       *moduleMetrics
+	log       logr.Logger
+	episode   func() string
+	debounce  debounce
+	discovery discovery
 
 	// generation is that of the newest entry that asks for the same as module does.
 	generation atomic.Int64
@@ -74,6 +76,11 @@ func (s *supervisor) inherit(old *supervisor) {
 	s.debounce = old.debounce
 	s.debounce.failureThreshold, s.debounce.successThreshold = thresholds.failureThreshold, thresholds.successThreshold
 	s.state, s.failedLast, s.identifying = old.state, old.failedLast, old.identifying
+	s.own = old.own
+	if s.debounce.verdict == connected {
+		// The entry may declare other channels now.
+		s.discovery.request()
+	}
 }
 
 // publish tells the state as it is.
@@ -108,13 +115,10 @@ func (s *supervisor) run(ctx context.Context) {
 		spread = max(1, s.module.Spec.Probe.Period.Duration/2)
 	}
 	wait := time.Duration(s.rand.Int64N(int64(spread)))
+	defer s.discovery.end()
 	for {
-		timer := s.clock.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.wait(ctx, wait) {
 			return
-		case <-timer.C():
 		}
 		started := s.clock.Now()
 		s.step(ctx)
@@ -122,6 +126,22 @@ func (s *supervisor) run(ctx context.Context) {
 			return
 		}
 		wait = max(0, started.Add(s.interval()).Sub(s.clock.Now()))
+	}
+}
+
+// wait is the time until the next check, in which discoveries may end; false when the supervisor does.
+func (s *supervisor) wait(ctx context.Context, d time.Duration) bool {
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case o := <-s.discovery.outcomes:
+			s.settleDiscovery(s.clock.Now(), o)
+		case <-timer.C():
+			return true
+		}
 	}
 }
 
@@ -161,10 +181,14 @@ func (s *supervisor) step(ctx context.Context) {
 		o = failure
 	}
 	s.metrics.observe(o, err, now.Sub(started))
+	s.own.observe(o, err, now.Sub(started))
 	s.settle(now, o, answer, err)
 
 	if o == success && s.debounce.verdict == connected && s.identifying > 0 {
 		s.identify(ctx)
+	}
+	if o == success && s.debounce.verdict == connected && s.identifying == 0 {
+		s.discoverIfDue(ctx, now)
 	}
 }
 
@@ -193,9 +217,12 @@ func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err 
 		s.state.Episode = ""
 		if after == disconnected {
 			s.state.Episode = s.episode()
+			s.discovery.abandon()
 		} else {
-			// Another device may have been put in the place of the one that was lost.
+			// Another device may have been put in the place of the one that was lost, or another program into it.
 			s.identifying = maxIdentifyAttempts
+			s.discovery.request()
+			s.own.connected()
 		}
 		s.log.Info("Verdict", "module", s.module.Name, "connected", s.state.Connected, "reason", s.state.Reason, "message", s.state.Message)
 	}
@@ -229,12 +256,20 @@ func (s *supervisor) identify(ctx context.Context) {
 	s.publish()
 }
 
-// recover turns a panic into an error.
-func (s *supervisor) recover(err *error) {
-	if p := recover(); p != nil {
-		s.log.Error(nil, "The driver panicked", "module", s.module.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		*err = &driver.Error{Reason: driver.ReasonProtocolError, Err: fmt.Errorf("the driver failed on what the device sent: %v", p)}
+// recover turns a panic of the driver into an error.
+func (s *supervisor) recover(err *error) { recoverFrom(recover(), err, s.log, s.module.Name) }
+
+// recoverInto is to be deferred: it turns a panic of the driver into an error.
+func recoverInto(err *error, log logr.Logger, module string) {
+	recoverFrom(recover(), err, log, module)
+}
+
+func recoverFrom(p any, err *error, log logr.Logger, module string) {
+	if p == nil {
+		return
 	}
+	log.Error(nil, "The driver panicked", "module", module, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	*err = &driver.Error{Reason: driver.ReasonProtocolError, Err: fmt.Errorf("the driver failed on what the device sent: %v", p)}
 }
 
 // causeOf is an error's text without the reason, which stands beside it.

@@ -14,6 +14,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// DefaultCredentialsDir is where a probe's pod mounts the Secret of the devices' credentials.
+const DefaultCredentialsDir = "/etc/fieldplane/credentials"
+
 // Options are the program's flags.
 type Options struct {
 	Config         string
@@ -28,10 +31,10 @@ type Options struct {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Config, "config", "", "File that names the modules to supervise; read again when it changes.")
 	flags.StringVar(&o.TLSDir, "tls-dir", "", "Directory with ca.crt, tls.crt and tls.key; read again when they change.")
-	flags.StringVar(&o.Listen, "listen", ":9443", "Address (host:port) of the API, over mutual TLS.")
-	flags.StringVar(&o.HealthListen, "health-listen", ":9080", "Address (host:port) of /livez, /readyz and /metrics, without TLS.")
+	flags.StringVar(&o.Listen, "listen", ":9443", "Address (host:port) of the API and of the modules' metrics, over mutual TLS.")
+	flags.StringVar(&o.HealthListen, "health-listen", ":9080", "Address (host:port) of /livez, /readyz and the /metrics that name no module, without TLS.")
 	flags.StringVar(&o.Namespace, "namespace", "", "Namespace whose modules are supervised; only peers of this namespace and the controllers are let in.")
-	flags.StringVar(&o.CredentialsDir, "credentials-dir", "", "Directory with the devices' credentials, one file a key; may be absent. Modbus needs none.")
+	flags.StringVar(&o.CredentialsDir, "credentials-dir", DefaultCredentialsDir, "Directory with the devices' credentials (passwords, certificates), one file a key; read anew for every connection, and may be absent.")
 }
 
 // Validate returns everything that is wrong, each error naming its flag.
@@ -66,8 +69,23 @@ func (o *Options) Validate() error {
 func NewCommand() *cobra.Command {
 	o := &Options{}
 	cmd := &cobra.Command{
-		Use:           "io-probe",
-		Short:         "Supervise the connectivity of field devices and tell it over mutual TLS",
+		Use:   "io-probe",
+		Short: "Supervise the connectivity of field devices and tell it over mutual TLS",
+		Long: `io-probe supervises the field devices that its config file names: Modbus TCP, OPC UA and EtherNet/IP.
+
+Over mutual TLS (--listen) it serves, to peers of its namespace and to the controllers:
+  GET /v1/modules                        the state of every module
+  GET /v1/modules?watch=true             the same, and then what changes, one JSON document a line
+  GET /v1/modules/UID/channels           the channels of a module that was Online, by uid or name;
+                                         ?limit= (500, at most 1000) and ?continue= for the next page,
+                                         410 when they were discovered anew since the first
+  GET /metrics                           metrics, those of each module among them
+
+Channels are discovered once a device is Online, whenever it comes back, and when its module's specification
+changes: at most 10,000 of a module, within a minute, two modules at once.
+
+Credentials of devices are files in --credentials-dir, named by the keys of the modules' specifications. A file
+that changes is used by the next connection, and closes the connection that was made with what it held before.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

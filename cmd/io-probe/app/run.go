@@ -20,8 +20,11 @@ import (
 	"golang.org/x/net/netutil"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
+	"github.com/fieldplane/fieldplane/pkg/driver/opcua"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
@@ -56,8 +59,22 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	connects := driver.NewConnectLimit(maxConnects)
-	devices := modbus.New((&net.Dialer{}).DialContext, connects)
+	dials := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fieldplane_probe_dials_total",
+		Help: "Connections to devices by protocol and how they ended: Connected or the reason.",
+	}, []string{"protocol", "reason"})
+	dial := func(protocol v1alpha1.Protocol) func(context.Context, string, string) (net.Conn, error) {
+		return counted((&net.Dialer{}).DialContext, dials.MustCurryWith(prometheus.Labels{"protocol": string(protocol)}))
+	}
+	devices := probe.Drivers{
+		Modbus:     modbus.New(dial(v1alpha1.ProtocolModbus), connects),
+		OPCUA:      opcua.New(dial(v1alpha1.ProtocolOPCUA), connects, opcua.Options{Credentials: probe.CredentialFiles(o.CredentialsDir).Read}),
+		EtherNetIP: ethernetip.New(dial(v1alpha1.ProtocolEtherNetIP), connects, binary.BigEndian.Uint32(random[4:])),
+		Now:        time.Now,
+		Start:      time.Now(),
+	}
 	registry.MustRegister(
+		dials,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -66,11 +83,11 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 		}, func() float64 { return float64(connects.InUse()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fieldplane_probe_endpoints",
-			Help: "Endpoints (host:port) of devices; each has at most one connection.",
+			Help: "Endpoints of devices, with what their modules must agree in to share one; each has at most one connection.",
 		}, func() float64 { return float64(devices.Endpoints()) }),
 	)
 	p := probe.New(probe.Options{
-		Open:     probe.Drivers(devices),
+		Open:     devices.Open,
 		Clock:    clock.RealClock{},
 		Seed:     binary.BigEndian.Uint64(random[8:]),
 		BootID:   hex.EncodeToString(random[:8]),
@@ -129,6 +146,19 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	serving.Wait()
 	p.Stop()
 	return err
+}
+
+// counted is dial with a count of how it ended.
+func counted(dial func(context.Context, string, string) (net.Conn, error), ends *prometheus.CounterVec) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		end := "Connected"
+		if err != nil {
+			end = string(driver.LinkReason(err))
+		}
+		ends.WithLabelValues(end).Inc()
+		return conn, err
+	}
 }
 
 func newServer(handler http.Handler, requests context.Context, log logr.Logger) *http.Server {

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus/modbustest"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/probeclient"
@@ -349,5 +350,36 @@ func TestTheProgramEndsAtOnceWithStreamsOpen(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %s to end", took)
+	}
+}
+
+// Req: P-06, P-11
+func TestChannelsAndMetricsAreServedOverMutualTLS(t *testing.T) {
+	dev := device(t, 1)
+	p := start(t, fmt.Sprintf(`{"modules":[{"name":"mixer","uid":"u-1","generation":1,"spec":{"protocol":"modbus","modbus":{"endpoint":%q,"unitID":1},
+		"channels":[{"name":"flow","address":"holding:0","unit":"bar"},{"name":"gone","address":"holding:9999"}]}}]}`, dev.Endpoint()))
+	p.until(t, "mixer", "discovered", 10*time.Second, func(m api.ModuleState) bool {
+		return online(m) && m.Channels.Count == 2 && m.Channels.Refused == 1
+	})
+	first, err := p.client.Channels(t.Context(), "u-1", 1, "")
+	if err != nil || first.Module != "mixer" || first.Total != 2 || len(first.Items) != 1 || first.Items[0].Unit != "bar" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	second, err := p.client.Channels(t.Context(), "mixer", 1, first.Continue)
+	if err != nil || second.Continue != "" || second.Items[0].Name != "gone" || second.Items[0].Problem != driver.ReasonConfigurationError {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	_, err = p.client.Channels(t.Context(), "nobody", 1, "")
+	if failure, ok := errors.AsType[*api.Error](err); !ok || failure.Reason != api.ErrorNotFound {
+		t.Errorf("%v, want NotFound", err)
+	}
+	response, err := http.Get("http://" + p.health + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if text := string(body); strings.Contains(text, "mixer") || !strings.Contains(text, `fieldplane_probe_dials_total{protocol="modbus",reason="Connected"} 1`) {
+		t.Errorf("metrics without a certificate: %s", text)
 	}
 }

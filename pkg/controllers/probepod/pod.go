@@ -137,6 +137,7 @@ func spec(p Probe) corev1.PodSpec {
 			Args: []string{
 				"--config=" + configDir + "/" + ConfigKey,
 				"--tls-dir=" + tlsDir,
+				"--credentials-dir=" + credentialsDir,
 				fmt.Sprintf("--listen=$(POD_IP):%d", APIPort),
 				fmt.Sprintf("--health-listen=$(POD_IP):%d", HealthPort),
 				"--namespace=$(POD_NAMESPACE)",

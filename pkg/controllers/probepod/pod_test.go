@@ -80,6 +80,7 @@ func TestTheContainerIsToldWhatIoProbeNeeds(t *testing.T) {
 	want := []string{
 		"--config=/etc/fieldplane/io-probe/config.json",
 		"--tls-dir=/etc/fieldplane/tls",
+		"--credentials-dir=/etc/fieldplane/credentials",
 		"--listen=$(POD_IP):9443",
 		"--health-listen=$(POD_IP):9080",
 		"--namespace=$(POD_NAMESPACE)",

@@ -16,7 +16,7 @@ func write(t *testing.T, d driver.Device, channel driver.Channel, value any) err
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*timeout)
 	defer cancel()
-	return d.(*device).Write(ctx, channel, value)
+	return d.Write(ctx, channel, value)
 }
 
 // Req: P-13 (telegraf#7518: word order). What was read in some order is written back as the same bytes.

@@ -86,7 +86,7 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 		{"open", false, false},
 		{"batch", "B-1", "B-1"},
 	} {
-		if err := d.(*device).Write(t.Context(), driver.Channel{Address: c.address}, c.value); err != nil {
+		if err := d.Write(t.Context(), driver.Channel{Address: c.address}, c.value); err != nil {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Hour)
@@ -130,11 +130,11 @@ func TestWhatIsRefused(t *testing.T) {
 func TestItListsWhatIsDeclaredAndAnswersUntilItIsClosed(t *testing.T) {
 	now := start
 	d := open(t, 7, &now)
-	list, err := d.(*device).Channels(t.Context(), 2)
+	list, err := d.Channels(t.Context(), 2)
 	if err != nil || !list.Truncated || len(list.Items) != 2 || list.Items[0].Name != "level" || list.Items[0].DataType != driver.Float64 || !list.Items[0].Declared {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if list, err = d.(*device).Channels(t.Context(), 0); err != nil || list.Truncated || len(list.Items) != 5 || list.Items[2].Access != driver.AccessRead {
+	if list, err = d.Channels(t.Context(), 0); err != nil || list.Truncated || len(list.Items) != 5 || list.Items[2].Access != driver.AccessRead {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if answer, err := d.Check(t.Context()); err != nil || answer.Health != driver.HealthNormal {

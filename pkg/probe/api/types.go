@@ -2,6 +2,7 @@
 package api
 
 import (
+	"net/url"
 	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
@@ -37,6 +38,8 @@ type ModuleState struct {
 	Message  string           `json:"message,omitempty"`
 	Health   driver.Health    `json:"health,omitempty"`
 	Identity *driver.Identity `json:"identity,omitempty"`
+	// Channels is what is known of the device's channels; they themselves are at ChannelsPath.
+	Channels ChannelSummary `json:"channels,omitzero"`
 	// Since is when Found or Connected last changed, by the probe's clock.
 	Since time.Time `json:"since"`
 	// MeasuredAt is when the device was last measured, by the probe's clock; zero before the first time.
@@ -53,6 +56,21 @@ func (s ModuleState) Equal(o ModuleState) bool {
 	times := s.Since.Equal(o.Since) && s.MeasuredAt.Equal(o.MeasuredAt)
 	s.Identity, s.Since, s.MeasuredAt = o.Identity, o.Since, o.MeasuredAt
 	return identities && times && s == o
+}
+
+// ChannelSummary is what a module's state tells of its channels (P-06: discovered once it is Online, and whenever the
+// device comes back or its specification changes).
+type ChannelSummary struct {
+	// Revision names the discovery that Count is of; empty before the first. One that found the same keeps its name.
+	Revision string `json:"revision,omitempty"`
+	Count    int    `json:"count"`
+	// Refused is how many of them the device refuses.
+	Refused int `json:"refused,omitempty"`
+	// Truncated tells that the device has more.
+	Truncated bool `json:"truncated,omitempty"`
+	// Reason and Message say why the newest discovery failed; Count is then that of an older one.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // ProbeInfo is what the probe says of itself with every answer.
@@ -95,3 +113,58 @@ type Event struct {
 	// Stale names the stale modules of a Heartbeat.
 	Stale []string `json:"stale,omitempty"`
 }
+
+// ChannelsPath is where the channels of a module, by uid or name, are listed in pages (P-06): ?limit= and ?continue=. Its answer is a
+// ChannelPage, or an Error.
+func ChannelsPath(module string) string {
+	return ModulesPath + "/" + url.PathEscape(module) + "/channels"
+}
+
+const (
+	// DefaultPage is how many channels a page has where the request names no limit, MaxPage how many it has at most.
+	DefaultPage = 500
+	MaxPage     = 1000
+)
+
+// ChannelPage is a part of what one discovery found.
+type ChannelPage struct {
+	Module string `json:"module"`
+	UID    string `json:"uid"`
+	// Generation of the IOModule that was in force.
+	Generation int64 `json:"generation"`
+	// Revision names the discovery, and DiscoveredAt is when it ended, by the probe's clock.
+	Revision     string    `json:"revision"`
+	DiscoveredAt time.Time `json:"discoveredAt"`
+	// Total is the number of channels on all pages; Truncated tells that the device has more.
+	Total     int  `json:"total"`
+	Truncated bool `json:"truncated,omitempty"`
+
+	Items []driver.ChannelInfo `json:"items"`
+	// Continue asks for the page after this one; empty on the last.
+	Continue string `json:"continue,omitempty"`
+}
+
+// ErrorReason says in one word why a request failed.
+type ErrorReason string
+
+// The reasons of an Error, with the HTTP status that each comes with.
+const (
+	// ErrorNotFound: the probe has no such module (404).
+	ErrorNotFound ErrorReason = "NotFound"
+	// ErrorNotDiscovered: the module's channels are not known yet; the message says why (409).
+	ErrorNotDiscovered ErrorReason = "NotDiscovered"
+	// ErrorExpired: a newer discovery has replaced the one that continue is of; start again (410).
+	ErrorExpired ErrorReason = "Expired"
+	// ErrorInvalid: the request cannot be understood (400).
+	ErrorInvalid ErrorReason = "Invalid"
+)
+
+// Error is an answer that is not 200.
+type Error struct {
+	Code    int         `json:"code"`
+	Reason  ErrorReason `json:"reason"`
+	Message string      `json:"message"`
+}
+
+// Error tells the reason and the message.
+func (e *Error) Error() string { return string(e.Reason) + ": " + e.Message }

@@ -12,7 +12,9 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -41,7 +43,7 @@ func (e *StaleError) Error() string {
 	return fmt.Sprintf("the probe has said nothing for %s", e.Silence)
 }
 
-// StatusError is an answer that is not 200.
+// StatusError is an answer that is not 200 and carries no *api.Error.
 type StatusError struct {
 	Code int
 	Body string
@@ -55,6 +57,7 @@ type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Client talks to one probe.
 type Client struct {
+	base  string
 	url   string
 	http  *http.Client
 	clock clock.Clock
@@ -87,7 +90,8 @@ func New(address, namespace string, credentials api.Credentials, dial Dial, c cl
 		DisableCompression:     true,
 	}
 	return &Client{
-		url: "https://" + address + api.ModulesPath,
+		base: "https://" + address,
+		url:  "https://" + address + api.ModulesPath,
 		http: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -110,6 +114,31 @@ func (c *Client) List(ctx context.Context) (*api.List, error) {
 		return nil, fmt.Errorf("the probe's list: %w", err)
 	}
 	return &list, nil
+}
+
+// Channels returns one page of the channels of a module, named by its uid or name, within 10 s. A limit of 0 leaves it
+// to the probe; token is "", or the Continue of the page before. What the probe refuses is an *api.Error: NotFound,
+// NotDiscovered, or Expired when the channels were discovered anew and the reading must start again.
+func (c *Client) Channels(ctx context.Context, module string, limit int, token string) (*api.ChannelPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	query := url.Values{}
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	if token != "" {
+		query.Set("continue", token)
+	}
+	body, err := c.get(ctx, c.base+api.ChannelsPath(module)+"?"+query.Encode())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	var page api.ChannelPage
+	if err := json.NewDecoder(io.LimitReader(body, maxMessage)).Decode(&page); err != nil {
+		return nil, fmt.Errorf("the probe's page of channels: %w", err)
+	}
+	return &page, nil
 }
 
 // Update is what is known after one message of the probe.
@@ -183,10 +212,23 @@ func (c *Client) get(ctx context.Context, url string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 256))
-		return nil, errors.Join(&StatusError{Code: response.StatusCode, Body: string(text)}, response.Body.Close())
+		return nil, errors.Join(failureOf(response), response.Body.Close())
 	}
 	return response.Body, nil
+}
+
+// failureOf is what an answer that is not 200 says.
+func failureOf(response *http.Response) error {
+	const (
+		limit = 4 << 10
+		shown = 256
+	)
+	text, _ := io.ReadAll(io.LimitReader(response.Body, limit))
+	var failure api.Error
+	if json.Unmarshal(text, &failure) == nil && failure.Reason != "" && failure.Code == response.StatusCode {
+		return &failure
+	}
+	return &StatusError{Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
 }
 
 // readEvents passes on one event a line.
@@ -215,6 +257,7 @@ func sizeOf(modules map[string]api.ModuleState) int {
 	const fixed = 256
 	size := 0
 	for _, m := range modules {
+		size += len(m.Channels.Revision) + len(m.Channels.Reason) + len(m.Channels.Message)
 		size += fixed + len(m.Name) + len(m.UID) + len(m.Reason) + len(m.Message) + len(m.Health) + len(m.Episode)
 		if i := m.Identity; i != nil {
 			size += len(i.Vendor) + len(i.Product) + len(i.Serial) + len(i.Revision)

@@ -186,3 +186,43 @@ func TestAProbeThatNeverStopsToNameModulesIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// Req: P-06
+func TestChannelsAreReadInPagesAndRefusalsAreTyped(t *testing.T) {
+	var asked string
+	answer := func(w http.ResponseWriter) {
+		_ = json.NewEncoder(w).Encode(api.ChannelPage{Module: "a", Total: 7, Continue: "next"})
+	}
+	c := serve(t, clock.RealClock{}, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.String()
+		answer(w)
+	})
+	page, err := c.Channels(t.Context(), "a", 0, "")
+	if err != nil || page.Total != 7 || page.Continue != "next" || asked != "/v1/modules/a/channels" && asked != "/v1/modules/a/channels?" {
+		t.Errorf("%+v, %v, asked %s", page, err, asked)
+	}
+	if _, err := c.Channels(t.Context(), "a/b?", 5, "x&y"); err != nil || asked != "/v1/modules/a%2Fb%3F/channels?continue=x%26y&limit=5" {
+		t.Errorf("%v, asked %s", err, asked)
+	}
+
+	answer = func(w http.ResponseWriter) {
+		w.WriteHeader(410)
+		_ = json.NewEncoder(w).Encode(api.Error{Code: 410, Reason: api.ErrorExpired, Message: "start again"})
+	}
+	_, err = c.Channels(t.Context(), "a", 0, "old")
+	if failure, ok := errors.AsType[*api.Error](err); !ok || failure.Reason != api.ErrorExpired || failure.Message != "start again" {
+		t.Errorf("%v, want Expired", err)
+	}
+	answer = func(w http.ResponseWriter) {
+		w.WriteHeader(404)
+		_, _ = io.WriteString(w, "404 page not found"+strings.Repeat(" ", 10000))
+	}
+	_, err = c.Channels(t.Context(), "a", 0, "")
+	if status, ok := errors.AsType[*StatusError](err); !ok || status.Code != 404 || len(status.Body) > 256 {
+		t.Errorf("%v, want the status of an older probe", err)
+	}
+	answer = func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{") }
+	if _, err = c.Channels(t.Context(), "a", 0, ""); err == nil {
+		t.Error("half a page was taken")
+	}
+}

@@ -282,7 +282,10 @@ func (w *world) effects() []string {
 	return slices.Clone(w.begun)
 }
 
-func (w *world) run() { w.stop = w.controller() }
+func (w *world) run() {
+	w.stop = w.controller()
+	synctest.Wait()
+}
 
 // controller runs one more controller, and returns what stops it.
 func (w *world) controller() func() {

@@ -61,6 +61,7 @@ const (
 	reasonNotAnswering     reason = "NotAnswering"
 	reasonAnswersElsewhere reason = "AnswersElsewhere"
 	reasonMachineBusy      reason = "MachineBusy"
+	reasonNoControlPlane   reason = "NoControlPlane"
 	reasonRefused          reason = "Refused"
 	reasonRebootRequired   reason = "RebootRequired"
 	reasonRebootFailed     reason = "RebootFailed"
@@ -143,6 +144,7 @@ func meanings() map[reason]meaning {
 		reasonRenderFailed:     {ConditionUpToDate, no, warning, retryLater},
 		reasonBundleRotated:    {ConditionUpToDate, no, warning, retryLater},
 		reasonAnswersElsewhere: {ConditionUpToDate, no, warning, retryLater},
+		reasonNoControlPlane:   {ConditionUpToDate, no, warning, retryLater},
 		reasonRefused:          {ConditionUpToDate, no, warning, retryLater},
 		reasonRebootRequired:   {ConditionUpToDate, no, normal, retryLater},
 		reasonRebootFailed:     {ConditionUpToDate, no, warning, retryLater},

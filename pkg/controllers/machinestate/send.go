@@ -3,6 +3,7 @@ package machinestate
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
+	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
 // atEndpoint opens a session with the machine at spec.endpoint, the only address to which anything is sent (T-06).
@@ -21,14 +23,54 @@ func (c *Controller) atEndpoint(ctx context.Context, m *v1alpha1.TalosMachine, s
 		return nil, &problem{reasonEndpointNotSet, "spec.endpoint is not an IPv4 address"}
 	}
 
-	return c.meet(ctx, m, addr, machine.Access{Bundle: secrets, Role: role})
+	session, absent := c.meet(ctx, m, addr, machine.Access{Bundle: secrets, Role: role})
+	if absent != nil || role != machine.RoleAdmin || m.Spec.Role != v1alpha1.RoleControlPlane {
+		return session, absent
+	}
+
+	if problem := c.hasKeys(ctx, session, addr, secrets); problem != nil {
+		session.Close() //nolint:errcheck // nothing was sent
+
+		return nil, problem
+	}
+
+	return session, nil
+}
+
+// hasKeys makes sure that whoever is sent a control plane's configuration has the keys that are in it already. Any worker
+// has a certificate of the cluster too, and one that somebody has taken over can say any UUID, at any address (T-18).
+func (c *Controller) hasKeys(ctx context.Context, session machine.Client, addr netip.Addr, secrets *secrets.Bundle) *problem {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+
+	running, err := session.Configuration(ctx)
+
+	switch {
+	case err != nil:
+		return explain(addr, err, secrets)
+	case !render.HasKeys(running, secrets):
+		return &problem{reasonNoControlPlane, fmt.Sprintf(
+			"what answers at %s does not have the keys of a control plane of this cluster, so nothing is sent to it: another machine of the cluster answers there, or it was installed as a worker, which becomes a control plane by a new installation alone",
+			addr)}
+	}
+
+	return nil
+}
+
+// notSent is the problem of a configuration that was not sent, or not even tried, since the machine was not met.
+func notSent(what string, absent *problem) *problem {
+	if absent.reason == reasonNoControlPlane {
+		return absent
+	}
+
+	return &problem{reasonMachineBusy, what + ": " + absent.message}
 }
 
 // try has the machine say what it would do with the configuration. It changes nothing there.
 func (c *Controller) try(ctx context.Context, p picture, secrets *secrets.Bundle) *trial {
 	session, absent := c.atEndpoint(ctx, p.machine, secrets, machine.RoleAdmin)
 	if absent != nil {
-		return &trial{problem: &problem{reasonMachineBusy, "the configuration could not be tried: " + absent.message}}
+		return &trial{problem: notSent("the configuration could not be tried", absent)}
 	}
 
 	defer session.Close() //nolint:errcheck // nothing hangs on how it ends
@@ -53,7 +95,7 @@ func (c *Controller) try(ctx context.Context, p picture, secrets *secrets.Bundle
 func (c *Controller) send(ctx context.Context, p *picture, status *v1alpha1.TalosMachineStatus, next step, secrets *secrets.Bundle) error {
 	session, absent := c.atEndpoint(ctx, p.machine, secrets, machine.RoleAdmin)
 	if absent != nil {
-		p.withheld = &problem{reasonMachineBusy, "the configuration could not be sent: " + absent.message}
+		p.withheld = notSent("the configuration could not be sent", absent)
 
 		return nil
 	}

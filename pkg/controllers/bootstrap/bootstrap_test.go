@@ -150,6 +150,15 @@ func TestAnEtcdThatIsThereIsFoundAndNothingIsSent(t *testing.T) {
 
 				w.expectDone(test.reason, test.on)
 				w.expectSends(nil)
+
+				// Of what was recorded and is not known nobody says that nothing was sent.
+				switch {
+				case test.reason != reasonEtcdFound:
+				case test.recorded == nil:
+					w.expect(test.reason, "nothing was sent")
+				default:
+					w.expect(test.reason, test.recorded.MachineName+" was to be bootstrapped")
+				}
 			})
 		})
 	}

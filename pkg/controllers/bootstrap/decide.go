@@ -114,7 +114,11 @@ func adopted(recorded *v1alpha1.ClusterBootstrap, found []answer, now time.Time)
 	done.MachineName, done.Endpoint = who.name, who.address.String()
 	out.message = fmt.Sprintf("etcd runs on control plane %s at %s, with %s", who.name, who.address, counted(len(who.members), "member"))
 
-	if out.reason == reasonEtcdFound {
+	switch {
+	case out.reason != reasonEtcdFound:
+	case intended(recorded):
+		out.message += fmt.Sprintf("; control plane %s was to be bootstrapped, and has not said what came of that", recorded.MachineName)
+	default:
 		out.message += "; it was found there, and nothing was sent"
 	}
 

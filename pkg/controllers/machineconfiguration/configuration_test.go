@@ -180,6 +180,21 @@ func TestTheBundleIsReadOnlyFromTheOwnNamespaceAndOnlyForItsCluster(t *testing.T
 	}
 }
 
+// Req: T-18
+func TestWhoHasNoDiskIsSaidToHaveNone(t *testing.T) {
+	for disks, want := range map[string]string{"": "it has none", "/dev/sdb": "it has /dev/sdb"} {
+		read := maintenance.Hardware{}
+		if disks != "" {
+			read.Disks = []maintenance.Disk{{DevPath: disks}}
+		}
+
+		m := &v1alpha1.TalosMachine{Spec: v1alpha1.TalosMachineSpec{Install: &v1alpha1.MachineInstall{Disk: "/dev/sda"}}}
+		if r, message := checkInstallDisk(m, read); r != reasonInstallDiskNotFound || !strings.HasSuffix(message, want) {
+			t.Errorf("%s: %q", r, message)
+		}
+	}
+}
+
 // Req: T-06, T-18
 func TestNothingIsSentToAMachineThatIsNotTheApprovedOne(t *testing.T) {
 	data := bundleYAML(t)

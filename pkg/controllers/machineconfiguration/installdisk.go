@@ -22,6 +22,10 @@ func checkInstallDisk(machine *v1alpha1.TalosMachine, read maintenance.Hardware)
 			have[i] = d.Path
 		}
 
+		if len(have) == 0 {
+			have = []string{"none"}
+		}
+
 		return reasonInstallDiskNotFound, fmt.Sprintf("spec.install means %d of the machine's disks, and must mean exactly one; it has %s",
 			installdisk.Choose(machine.Spec.Install, disks).Count, strings.Join(have, ", "))
 	}

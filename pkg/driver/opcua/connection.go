@@ -48,8 +48,11 @@ type connection struct {
 
 	mu      sync.Mutex
 	current *session
-	attempt *attempt
-	looked  time.Time
+	// lost is the session whose connection was lost, until its timeout: the server may still have it.
+	lost      *session
+	lostUntil time.Time
+	attempt   *attempt
+	looked    time.Time
 	// unreachable: the last attempt met no OPC UA server, or the session was given up for silence.
 	unreachable bool
 	// refusal is the last error and the time until which it is answered without another attempt.
@@ -199,7 +202,18 @@ func (c *connection) connect(ctx context.Context, a *attempt, unreachable bool, 
 	}
 	defer release()
 	close(a.connecting)
-	return c.opener.open(ctx, secrets)
+	return c.opener.open(ctx, secrets, c.resumable())
+}
+
+// resumable is the session that the server may still have; it is tried once.
+func (c *connection) resumable() *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.lost
+	if c.lost = nil; s != nil && time.Now().Before(c.lostUntil) {
+		return s
+	}
+	return nil
 }
 
 // settle remembers a failure to connect; mu is held.
@@ -220,17 +234,22 @@ func (c *connection) release(s *session) {
 	if c.current == s {
 		c.current = nil
 	}
+	if s.failure() != nil {
+		c.lost, c.lostUntil = s, time.Now().Add(sessionTimeout)
+	}
 	c.workers.Go(func() { s.end(c.opener.config.Timeout) })
 }
 
-// drop takes a session out of use after a failure on it.
-func (c *connection) drop(s *session, unreachable bool) {
+// drop takes a session out of use after a failure on it. Its connection is not to be trusted any more; the session
+// itself may go on with another.
+func (c *connection) drop(s *session, unreachable bool, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != s {
 		return
 	}
 	c.unreachable = c.unreachable || unreachable
+	s.fail(cause)
 	c.release(s)
 }
 
@@ -257,13 +276,13 @@ func (c *connection) do(ctx context.Context, timeout time.Duration, repeatable b
 			// The late reply, if it comes, is recognised by its id. Silence for two timeouts closes the connection: the
 			// peer may have forgotten a connection that we still believe in.
 			if s.silentFor() >= timeout*19/10 {
-				c.drop(s, true)
+				c.drop(s, true, failure)
 			}
 			return failure
-		case driver.ReasonConfigurationError:
+		case driver.ReasonConfigurationError, driver.ReasonServerNotRunning:
 			return failure
 		}
-		c.drop(s, false)
+		c.drop(s, false, failure)
 		if fresh || !repeatable || failure.Reason != driver.ReasonConnectionLost {
 			return failure
 		}

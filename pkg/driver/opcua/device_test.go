@@ -116,8 +116,8 @@ func TestReadIdentifyAndWrite(t *testing.T) {
 	}
 }
 
-// Req: P-16; telegraf#18787 (one new session per restart)
-func TestALostConnectionIsReplacedWithinTheSameCheck(t *testing.T) {
+// Req: P-16; telegraf#18787 (thousands of new sessions)
+func TestALostConnectionIsReplacedWithinTheSameCheckAndKeepsItsSession(t *testing.T) {
 	f := newFixture(t).serve()
 	dev := opened(t, testDriver(Options{}), f.plain())
 	for i := range int32(5) {
@@ -125,18 +125,23 @@ func TestALostConnectionIsReplacedWithinTheSameCheck(t *testing.T) {
 			t.Fatalf("after %d resets: %s", i, reason)
 		}
 		if n := f.sessions.Load(); n != i+1 {
-			t.Fatalf("%d sessions after %d resets", n, i)
+			t.Fatalf("%d activations after %d resets", n, i)
 		}
 		f.hangUp()
+	}
+	if n := f.created.Load(); n != 1 {
+		t.Errorf("%d sessions were created", n)
 	}
 }
 
 // Req: P-13
 func TestASessionThatTheServerForgotIsReplaced(t *testing.T) {
 	f := newFixture(t)
-	forgotten := true
 	f.answer = func(request any) any {
-		if r, ok := request.(*ua.ReadRequest); ok && forgotten && f.sessions.Load() == 1 && r.NodesToRead[0].NodeID.IntID() == nodeServerState {
+		if _, ok := request.(*ua.ActivateSessionRequest); ok && f.sessions.Load() == 2 && f.created.Load() == 1 {
+			return fault(ua.StatusBadSessionIDInvalid)
+		}
+		if r, ok := request.(*ua.ReadRequest); ok && f.created.Load() == 1 && r.NodesToRead[0].NodeID.IntID() == nodeServerState {
 			return fault(ua.StatusBadSessionIDInvalid)
 		}
 		return nil
@@ -147,8 +152,8 @@ func TestASessionThatTheServerForgotIsReplaced(t *testing.T) {
 	if reason := reasonOf(dev); reason != driver.ReasonConnectionLost {
 		t.Errorf("first: %s", reason)
 	}
-	if reason := reasonOf(dev); reason != "" || f.sessions.Load() != 2 {
-		t.Errorf("second: %s, %d sessions", reason, f.sessions.Load())
+	if reason := reasonOf(dev); reason != "" || f.created.Load() != 2 {
+		t.Errorf("second: %s, %d sessions", reason, f.created.Load())
 	}
 }
 

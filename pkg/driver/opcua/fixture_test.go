@@ -28,7 +28,7 @@ type fixture struct {
 	// state is what the server says of itself.
 	state atomic.Int32
 
-	accepted, sessions, closed, tokens, requests atomic.Int32
+	accepted, created, sessions, closed, tokens, requests atomic.Int32
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -151,6 +151,7 @@ func (f *fixture) talk(conn net.Conn) {
 			stage, reply = "OPN", &ua.OpenSecureChannelResponse{ResponseHeader: ok(), SecurityToken: &ua.ChannelSecurityToken{
 				ChannelID: channelID, TokenID: token, RevisedLifetime: r.RequestedLifetime}}
 		case *ua.CreateSessionRequest:
+			f.created.Add(1)
 			stage, reply = "CreateSession", &ua.CreateSessionResponse{ResponseHeader: ok(), SessionID: ua.NewNumericNodeID(1, 5),
 				AuthenticationToken: ua.NewStringNodeID(1, "token"), ServerNonce: make([]byte, 32), ServerSignature: &ua.SignatureData{},
 				ServerEndpoints: []*ua.EndpointDescription{{

@@ -43,6 +43,11 @@ type session struct {
 	namespaces []string
 	// secrets is what the credentials were when the session was opened.
 	secrets [sha256.Size]byte
+
+	// What it takes to go on with the session on another channel.
+	offer       *endpointDescription
+	certificate []byte
+	nonce       []byte
 }
 
 // secrets are the credentials as they stand now.
@@ -130,8 +135,10 @@ type tokenPolicy struct {
 	policy string
 }
 
-// open opens a session. Nothing secret is sent before the server has proved that it owns the trusted certificate.
-func (o opener) open(ctx context.Context, secrets secrets) (s *session, err error) {
+// open opens a session, or goes on with the one that was lost with its connection, if the server still has it: a link that
+// flaps would else fill the server with sessions that only their timeout ends. Nothing secret is sent before the server has
+// proved that it owns the trusted certificate.
+func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *session, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s, err = nil, &driver.Error{Reason: driver.ReasonProtocolError, Err: fmt.Errorf("connecting to %s: %v", o.hostPort, p)}
@@ -162,8 +169,21 @@ func (o opener) open(ctx context.Context, secrets secrets) (s *session, err erro
 	if err != nil {
 		return nil, o.explain(err, secured)
 	}
-	s = &session{channel: c, secrets: secrets.digest}
-	if err := o.activate(ctx, s, secured, offer, secrets); err != nil {
+	s = &session{channel: c, secrets: secrets.digest, offer: offer}
+	if lost != nil && lost.secrets == secrets.digest {
+		s.authentication, s.offer, s.certificate, s.nonce = lost.authentication, lost.offer, lost.certificate, lost.nonce
+		if err = o.activate(ctx, s, secured, secrets); isStatus(err) {
+			lost, s.authentication, s.offer = nil, nil, offer
+		}
+	} else {
+		lost = nil
+	}
+	if lost == nil {
+		if err = o.create(ctx, s, secured, secrets); err == nil {
+			err = o.activate(ctx, s, secured, secrets)
+		}
+	}
+	if err != nil {
 		s.end(o.config.Timeout)
 		return nil, o.explain(atStep(err, o.hostPort, "opening the session"), secured)
 	}
@@ -258,8 +278,8 @@ func (o opener) choose(offers []endpointDescription) (*endpointDescription, erro
 		o.config.SecurityPolicy, o.config.SecurityMode, strings.Join(offered, ", "))}
 }
 
-// activate creates the session, proves who we are, and reads the namespaces.
-func (o opener) activate(ctx context.Context, s *session, secured security, offer *endpointDescription, secrets secrets) error {
+// create creates the session and has the server prove who it is.
+func (o opener) create(ctx context.Context, s *session, secured security, secrets secrets) error {
 	timeout := 3 * o.config.Timeout
 	application := &ua.ApplicationDescription{
 		ApplicationURI:  defaultApplicationURI,
@@ -300,8 +320,34 @@ func (o opener) activate(ctx context.Context, s *session, secured security, offe
 	if d.err != nil {
 		return d.err
 	}
-	s.authentication = authentication.ua()
+	s.authentication, s.certificate, s.nonce = authentication.ua(), certificate, nonce
+	if secured.policy == PolicyNone {
+		if s.offer, err = o.choose(offers); err != nil {
+			// A server that does not repeat its offers: the usual policy id is the best guess.
+			s.offer = &endpointDescription{}
+		}
+		if secrets.trust.given() {
+			_, err := secrets.trust.verify(certificate, o.now())
+			return err
+		}
+		return nil
+	}
+	if !bytes.Equal(certificate, secured.remote.Raw) {
+		return untrusted(certificate, "the session's certificate is not the channel's")
+	}
+	algorithm, err := secured.asymmetric()
+	if err != nil {
+		return err
+	}
+	if err := algorithm.VerifySignature(slices.Concat(secured.local.certificate.Raw, request.ClientNonce), signature); err != nil {
+		return untrusted(certificate, "the server cannot prove that the certificate is its own")
+	}
+	return nil
+}
 
+// activate proves who we are, binds the session to this channel, and reads the namespaces.
+func (o opener) activate(ctx context.Context, s *session, secured security, secrets secrets) error {
+	timeout := 3 * o.config.Timeout
 	activation := &ua.ActivateSessionRequest{
 		ClientSignature:    &ua.SignatureData{},
 		LocaleIDs:          []string{"en"},
@@ -309,35 +355,19 @@ func (o opener) activate(ctx context.Context, s *session, secured security, offe
 	}
 	server := secured.remote
 	if secured.policy != PolicyNone {
-		if !bytes.Equal(certificate, secured.remote.Raw) {
-			return untrusted(certificate, "the session's certificate is not the channel's")
-		}
 		algorithm, err := secured.asymmetric()
 		if err != nil {
 			return err
 		}
-		if err := algorithm.VerifySignature(slices.Concat(secured.local.certificate.Raw, request.ClientNonce), signature); err != nil {
-			return untrusted(certificate, "the server cannot prove that the certificate is its own")
-		}
 		activation.ClientSignature.Algorithm = algorithm.SignatureURI()
-		if activation.ClientSignature.Signature, err = algorithm.Signature(slices.Concat(certificate, nonce)); err != nil {
+		if activation.ClientSignature.Signature, err = algorithm.Signature(slices.Concat(server.Raw, s.nonce)); err != nil {
 			return err
 		}
-	} else {
-		if offer, err = o.choose(offers); err != nil {
-			// A server that does not repeat its offers: the usual policy id is the best guess.
-			offer = &endpointDescription{}
-		}
-		if secrets.trust.given() {
-			if server, err = secrets.trust.verify(certificate, o.now()); err != nil {
-				return err
-			}
-		} else if len(certificate) > 0 {
-			// Nobody named it trusted; it may still keep a password from those who only listen.
-			server, _ = x509.ParseCertificate(certificate)
-		}
+	} else if len(s.certificate) > 0 {
+		// Nothing proves that it is the server's; it may still keep a password from those who only listen.
+		server, _ = x509.ParseCertificate(s.certificate)
 	}
-	user, userSignature, err := o.identity(secured, offer, server, nonce, secrets)
+	user, userSignature, err := o.identity(secured, s.offer, server, s.nonce, secrets)
 	if err != nil {
 		return err
 	}
@@ -345,8 +375,13 @@ func (o opener) activate(ctx context.Context, s *session, secured security, offe
 	if userSignature != nil {
 		activation.UserTokenSignature = userSignature
 	}
-	if _, err := s.channel.call(ctx, activation, activateSessionResponse, s.authentication, timeout); err != nil {
+	d, err := s.channel.call(ctx, activation, activateSessionResponse, s.authentication, timeout)
+	if err != nil {
 		return err
+	}
+	s.nonce = bytes.Clone(d.bytes())
+	if d.err != nil {
+		return s.malformed("the session's activation")
 	}
 	return s.readNamespaces(ctx, timeout)
 }

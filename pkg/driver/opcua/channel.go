@@ -134,7 +134,7 @@ func openChannel(ctx context.Context, dial Dial, hostPort, endpoint string, s se
 	defer cancel()
 	conn, err := dial(helloCtx, "tcp", hostPort)
 	if err != nil {
-		return nil, linkError(err, "connecting to %s", hostPort)
+		return nil, linkError(err, hostPort, "")
 	}
 	c := &channel{
 		conn:     conn,

@@ -138,7 +138,7 @@ func (c *connection) acquire(ctx context.Context) (s *session, fresh bool, err e
 				return nil, true, &driver.Error{Reason: driver.ReasonNotMeasured, Err: fmt.Errorf("no turn to connect to %s: %w", c.opener.hostPort, ctx.Err())}
 			}
 		}
-		return nil, true, linkError(ctx.Err(), "connecting to %s", c.opener.hostPort)
+		return nil, true, linkError(ctx.Err(), c.opener.hostPort, "")
 	}
 }
 
@@ -267,7 +267,7 @@ func (c *connection) do(ctx context.Context, timeout time.Duration, repeatable b
 		if err == nil {
 			return nil
 		}
-		failure := linkError(err, "%s", c.opener.hostPort)
+		failure := linkError(err, c.opener.hostPort, "")
 		if failure.Answered || errors.Is(ctx.Err(), context.Canceled) {
 			return failure
 		}

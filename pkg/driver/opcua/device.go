@@ -136,9 +136,10 @@ func (d *device) Identify(ctx context.Context) (driver.Identity, error) {
 			id.Revision = texts[3]
 		}
 		id.Serial, err = d.serial(ctx, s)
-		if e := linkError(err, "%s", d.connection.opener.hostPort); err != nil && !e.Answered {
+		if err != nil && !linkError(err, d.connection.opener.hostPort, "").Answered {
 			return err
 		}
+		// A server that does not tell its devices is identified all the same.
 		return nil
 	})
 	return id, err

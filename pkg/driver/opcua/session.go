@@ -192,7 +192,7 @@ func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *se
 
 // explain names our own thumbprint when the server does not trust it: the operator finds it there among the rejected.
 func (o opener) explain(err error, s security) error {
-	e := linkError(err, "connecting to %s", o.hostPort)
+	e := linkError(err, o.hostPort, "")
 	if e.Reason == driver.ReasonClientCertificateRejected && s.local != nil {
 		return &driver.Error{Reason: e.Reason, Err: fmt.Errorf("%w; our certificate's SHA-256 thumbprint is %s", e.Err, s.local.Thumbprint())}
 	}

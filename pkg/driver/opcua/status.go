@@ -123,13 +123,16 @@ func statusText(status ua.StatusCode) string {
 	return fmt.Sprintf("status 0x%08X", uint32(status))
 }
 
-// linkError is the typed form of an error of the connection, of the protocol on it, or of the server. It leaves out the local address,
-// whose port differs with every connection: the text ends up in a status, which must not change while the cause stays.
-func linkError(err error, format string, args ...any) *driver.Error {
+// linkError is the typed form of an error of the connection, of the protocol on it, or of the server. It leaves out what differs from one time
+// to the next while the cause stays, such as our port, or how far a server got that then fell silent: the text ends up in a status.
+func linkError(err error, hostPort, step string) *driver.Error {
 	if known, ok := errors.AsType[*driver.Error](err); ok {
 		return known
 	}
-	where := fmt.Sprintf(format, args...)
+	where := hostPort
+	if step != "" {
+		where += ", " + step
+	}
 	if status, ok := errors.AsType[ua.StatusCode](err); ok {
 		m := meaningOf(status)
 		return &driver.Error{Reason: m.reason, Answered: m.answered, Err: fmt.Errorf("%s: the server answers %s", where, statusText(status))}
@@ -138,12 +141,16 @@ func linkError(err error, format string, args ...any) *driver.Error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		cause = op.Err
 	}
-	return &driver.Error{Reason: driver.LinkReason(err), Err: fmt.Errorf("%s: %w", where, cause)}
+	reason := driver.LinkReason(err)
+	if reason == driver.ReasonTimeout {
+		return &driver.Error{Reason: reason, Err: fmt.Errorf("%s does not answer in time", hostPort)}
+	}
+	return &driver.Error{Reason: reason, Err: fmt.Errorf("%s: %w", where, cause)}
 }
 
 // atStep is an error of connecting: nothing that the server says there is an answer to what was asked.
 func atStep(err error, hostPort, step string) *driver.Error {
-	e := *linkError(err, "connecting to %s, at %s", hostPort, step)
+	e := *linkError(err, hostPort, step)
 	e.Answered = false
 	return &e
 }

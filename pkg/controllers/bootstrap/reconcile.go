@@ -180,11 +180,7 @@ const maxMessage = 1000
 // redact makes a text fit for a condition: without any value of the bundle, and bounded (T-15). What talks to machines
 // keeps secrets out of its errors; this is the last door.
 func redact(text string, bundle *secrets.Bundle) string {
-	for _, value := range render.BundleMaterial(bundle) {
-		text = strings.ReplaceAll(text, value, "***")
-	}
-
-	return bounded(text)
+	return bounded(render.Redact(text, bundle))
 }
 
 func bounded(text string) string {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -356,9 +355,5 @@ func detail(err error, bundle *secrets.Bundle) string {
 // redact makes a text fit for a condition: without any value of the bundle, and bounded. What talks to machines keeps
 // secrets out of its errors already; this is the last door (T-15).
 func redact(text string, bundle *secrets.Bundle) string {
-	for _, value := range render.BundleMaterial(bundle) {
-		text = strings.ReplaceAll(text, value, "***")
-	}
-
-	return bounded(text)
+	return bounded(render.Redact(text, bundle))
 }

@@ -116,14 +116,16 @@ func (r *Reader) running(ctx context.Context, stored *v1alpha1.TalosMachine, sec
 		}
 		last = errors.Join(last, err)
 	}
+	// The machine chose some of these words.
+	said := render.Redact(last.Error(), secrets)
 	var elsewhere *otherMachine
 	switch {
 	case errors.As(last, &elsewhere):
-		return nil, refuse(stored.Name, elsewhere.Error())
+		return nil, refuse(stored.Name, render.Redact(elsewhere.Error(), secrets))
 	case ctx.Err() != nil:
-		return nil, apierrors.NewTimeoutError(fmt.Sprintf("the machine did not tell its configuration in time: %v", last), retryAfter)
+		return nil, apierrors.NewTimeoutError(fmt.Sprintf("the machine did not tell its configuration in time: %s", said), retryAfter)
 	}
-	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the machine did not tell its configuration: %v", last))
+	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the machine did not tell its configuration: %s", said))
 }
 
 // otherMachine is the error for an address at which another machine of the cluster is.

@@ -203,6 +203,11 @@ func TestTheDifferenceToWhatRunsIsToldOrItIsSaidWhyNot(t *testing.T) {
 		{"another machine is there", func(p *plant) { p.node.SetHardware(maintenance.Hardware{UUID: other}) }, apierrors.IsConflict, []string{endpoint, other}},
 		{"another cluster's machine is there", func(p *plant) { p.node.OfCluster(foreign) }, apierrors.IsServiceUnavailable, []string{"Untrusted"}},
 		{"it is lost on the way", func(p *plant) { p.node.Fail(machine.OpConfiguration, machine.ClassUnreachable) }, apierrors.IsServiceUnavailable, []string{"Unreachable"}},
+		{"what it says quotes the bundle", func(p *plant) {
+			p.node.Before(machine.OpIdentity, func(context.Context, machinetest.Call) error {
+				return &machine.Error{Class: machine.ClassNodeError, Op: machine.OpIdentity, Detail: p.bundle.TrustdInfo.Token + string(p.bundle.Certs.OS.Key[:100])}
+			})
+		}, apierrors.IsServiceUnavailable, []string{"NodeError: ***"}},
 		{"it does not answer in time", func(p *plant) {
 			p.node.Before(machine.OpConfiguration, func(ctx context.Context, _ machinetest.Call) error { <-ctx.Done(); return ctx.Err() })
 			p.network.Put(static, p.node)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/siderolabs/crypto/x509"
+	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"go.yaml.in/yaml/v4"
 )
@@ -37,7 +38,7 @@ func ParseBundle(data []byte) (*secrets.Bundle, error) {
 	bundle.Clock = secrets.NewClock()
 
 	if err := bundle.Validate(); err != nil {
-		return nil, fmt.Errorf("render: the secrets bundle is incomplete: %s", scrub(oneLine(err), bundle))
+		return nil, fmt.Errorf("render: the secrets bundle is incomplete: %s", Redact(oneLine(err), bundle))
 	}
 
 	return bundle, nil
@@ -119,10 +120,42 @@ func pemForms(data []byte) []string {
 	return forms
 }
 
-// scrub takes every value of the bundle out of a text.
-func scrub(text string, bundle *secrets.Bundle) string {
-	for _, value := range BundleMaterial(bundle) {
+// HasKeys tells whether a configuration has the key of the cluster's OS CA, as every control plane's has, and no worker's.
+func HasKeys(config []byte, bundle *secrets.Bundle) bool {
+	provider, err := configloader.NewFromBytes(config)
+	if err != nil || bundle == nil || bundle.Certs == nil || bundle.Certs.OS == nil || len(bundle.Certs.OS.Key) == 0 {
+		return false
+	}
+
+	machine := rawOf(provider).MachineConfig
+
+	return machine != nil && machine.MachineCA != nil && bytes.Equal(machine.MachineCA.Key, bundle.Certs.OS.Key)
+}
+
+// Redact takes every value of a bundle out of a text, and the beginning of one at which the text was cut off: what comes
+// from nodes is cut before anybody knows the bundle (T-15).
+func Redact(text string, bundle *secrets.Bundle) string {
+	values := BundleMaterial(bundle)
+
+	for _, value := range values {
 		text = strings.ReplaceAll(text, value, redacted)
+	}
+
+	// Shorter beginnings say nothing, and ordinary words end like them.
+	const least = 8
+
+	cut := 0
+
+	for _, value := range values {
+		for n := min(len(value)-1, len(text)); n >= least && n > cut; n-- {
+			if strings.HasSuffix(text, value[:n]) {
+				cut = n
+			}
+		}
+	}
+
+	if cut > 0 {
+		text = text[:len(text)-cut] + redacted
 	}
 
 	return text

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -684,12 +685,34 @@ func TestBundleMaterialIsEveryValue(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if text := scrub(string(config), bundle); strings.Contains(text, "LS0t") {
+	if text := Redact(string(config), bundle); strings.Contains(text, "LS0t") {
 		t.Error("a scrubbed configuration still holds a certificate or key")
 	}
 
 	if have := BundleMaterial(nil); have != nil {
 		t.Errorf("no bundle has %v", have)
+	}
+}
+
+// Req: T-15. What a node says is cut to its length before anybody knows which secrets may be in it.
+func TestTheBeginningOfASecretAtTheEndOfATextIsTakenOutToo(t *testing.T) {
+	bundle := newBundle(t)
+	key := base64.StdEncoding.EncodeToString(bundle.Certs.OS.Key)
+
+	for _, tc := range []struct{ name, text, want string }{
+		{"a whole one", "the key " + key + " is bad", "the key *** is bad"},
+		{"the first half", "the key " + key[:len(key)/2], "the key ***"},
+		{"all but the last", "the token " + strings.TrimSuffix(bundle.TrustdInfo.Token, bundle.TrustdInfo.Token[len(bundle.TrustdInfo.Token)-1:]), "the token ***"},
+		{"nothing of one", "the machine is not ready", "the machine is not ready"},
+		{"nothing", "", ""},
+	} {
+		if have := Redact(tc.text, bundle); have != tc.want {
+			t.Errorf("%s: %q", tc.name, have)
+		}
+	}
+
+	if have := Redact("text", nil); have != "text" {
+		t.Errorf("without a bundle: %q", have)
 	}
 }
 

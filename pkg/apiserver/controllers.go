@@ -57,6 +57,11 @@ type ControllerSettings struct {
 	Clock    clock.WithTicker
 }
 
+// DialProbe opens a connection to a probe, which is in this cluster or lost.
+func DialProbe(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, network, address)
+}
+
 // duty is one controller. Run returns once all it started has stopped.
 type duty interface{ Run(context.Context) error }
 
@@ -86,7 +91,6 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 		BurstSize: 100, MaxEvents: 100,
 	}))
 	recorder := broadcaster.NewRecorder(NewScheme(), corev1.EventSource{Component: EventSource})
-	dial := (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 
 	bundles, err := bundle.NewStore(s.HostClient.CoreV1(), settings.Namespace)
 	if err != nil {
@@ -94,6 +98,15 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	}
 
 	duties := func() map[string]duty {
+		probing := networkprobe.New(networkprobe.Options{
+			Image: settings.ProbeImage, Host: s.HostClient,
+			Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces,
+			Modules: modules, Controllers: controllers,
+			EnsureCertificate: func(ctx context.Context, namespace string) error {
+				return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
+			},
+			Recorder: recorder, Clock: settings.Clock,
+		})
 		return map[string]duty{
 			"machineconfiguration": machineconfiguration.New(machineconfiguration.Config{
 				Client: s.Client, Clusters: clusters, Machines: machines, Bundles: bundles,
@@ -123,19 +136,11 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				Client: s.Client.PhysicalV1alpha1(), Controllers: controllers,
 				Clock: settings.Clock, Random: rand.Float64,
 			}),
-			"networkprobe": networkprobe.New(networkprobe.Options{
-				Image: settings.ProbeImage, Host: s.HostClient,
-				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces,
-				Modules: modules, Controllers: controllers,
-				EnsureCertificate: func(ctx context.Context, namespace string) error {
-					return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
-				},
-				Recorder: recorder, Clock: settings.Clock,
-			}),
+			"networkprobe": probing,
 			"iomodule": iomodule.New(iomodule.Options{
 				Client: s.Client.PhysicalV1alpha1(), Modules: modules, Controllers: controllers,
-				Pods: pods, ConfigMaps: configMaps,
-				Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), dial, settings.Clock),
+				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Distrusted: probing.Reconsider,
+				Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), DialProbe, settings.Clock),
 				Clock:  settings.Clock,
 			}),
 		}

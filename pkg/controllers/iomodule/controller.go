@@ -43,7 +43,11 @@ type Options struct {
 	// Pods and ConfigMaps of all namespaces of the host cluster; they may be filtered by the label probepod.KindLabel.
 	Pods       coreinformers.PodInformer
 	ConfigMaps coreinformers.ConfigMapInformer
+	Nodes      coreinformers.NodeInformer
 	Follow     Follow
+	// Distrusted is told of namespaces where a probe's certificate, or the controllers' by a probe, is refused; it is told
+	// again and again while that lasts, and must not block.
+	Distrusted func(namespace string)
 	Clock      clock.WithTicker
 }
 
@@ -55,6 +59,7 @@ type Controller struct {
 	modules     physicallisters.IOModuleLister
 	controllers physicallisters.ControllerLister
 	pods        corelisters.PodLister
+	nodes       corelisters.NodeLister
 
 	assignments *assignments
 	hearts      *hearts
@@ -90,18 +95,20 @@ func New(o Options) *Controller {
 		modules:     o.Modules.Lister(),
 		controllers: o.Controllers.Lister(),
 		pods:        o.Pods.Lister(),
+		nodes:       o.Nodes.Lister(),
 		assignments: newAssignments(),
 		hearts:      newHearts(o.Clock),
 		connections: newConnections(),
 		queue:       newQueue("iomodule"),
 		probes:      newQueue("iomodule-probes"),
 	}
-	c.streams = newStreams(o.Follow, o.Clock, c.queue.Add, c.enqueueModulesOf)
+	c.streams = newStreams(o.Follow, o.Clock, c.queue.Add, c.enqueueModulesOf, o.Distrusted)
 	c.sources = []source{
 		{o.Modules.Informer(), onChange(c.moduleChanged)},
 		{o.Controllers.Informer(), onChange(c.controllerChanged)},
 		{o.Pods.Informer(), onChange(c.podChanged)},
 		{o.ConfigMaps.Informer(), onChange(c.configMapChanged)},
+		{o.Nodes.Informer(), onChange(c.nodeChanged)},
 	}
 	return c
 }
@@ -301,6 +308,24 @@ func (c *Controller) podChanged(before, after metav1.Object) {
 		c.probes.Add(probe)
 		c.enqueueModulesOf(probe)
 		return
+	}
+}
+
+// nodeChanged wakes the modules whose probes are on a node that is lost, or found again.
+func (c *Controller) nodeChanged(before, after metav1.Object) {
+	from, _ := before.(*corev1.Node)
+	to, _ := after.(*corev1.Node)
+	if from == nil || to == nil || networkprobe.Lost(from) == networkprobe.Lost(to) {
+		return
+	}
+	pods, err := c.pods.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, pod := range pods {
+		if pod.Spec.NodeName == to.Name {
+			c.enqueueModulesOf(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+		}
 	}
 }
 

@@ -57,12 +57,18 @@ type fakeProbe struct {
 	opened  atomic.Int32
 	open    atomic.Int32
 	silent  bool
+	// refuse is why no stream is to be had.
+	refuse error
 }
 
 var errBroken = errors.New("the stream broke")
 
 func (f *fakeProbe) follow(ctx context.Context, namespace, address string, handle func(probeclient.Update)) error {
 	f.mu.Lock()
+	if f.refuse != nil {
+		defer f.mu.Unlock()
+		return f.refuse
+	}
 	if f.silent {
 		f.mu.Unlock()
 		<-ctx.Done()
@@ -152,6 +158,15 @@ type site struct {
 	kube    informers.SharedInformerFactory
 	running sync.WaitGroup
 	stop    func()
+	// distrusted is how often a namespace was reported.
+	distrusted atomic.Int32
+}
+
+func (s *site) distrust(namespace string) {
+	if namespace != ns {
+		s.t.Errorf("namespace %s is reported", namespace)
+	}
+	s.distrusted.Add(1)
 }
 
 // newSite starts the controller; what it finds is what objects are.
@@ -164,8 +179,8 @@ func newSite(t *testing.T, c clock.WithTicker, hostObjects, objects []runtime.Ob
 	controller := New(Options{
 		Client:  s.ours.PhysicalV1alpha1(),
 		Modules: s.informs.Physical().V1alpha1().IOModules(), Controllers: s.informs.Physical().V1alpha1().Controllers(),
-		Pods: s.kube.Core().V1().Pods(), ConfigMaps: s.kube.Core().V1().ConfigMaps(),
-		Follow: s.probe.follow, Clock: c,
+		Pods: s.kube.Core().V1().Pods(), ConfigMaps: s.kube.Core().V1().ConfigMaps(), Nodes: s.kube.Core().V1().Nodes(),
+		Follow: s.probe.follow, Distrusted: s.distrust, Clock: c,
 	})
 	s.start(cancel, controller.Run)
 	return s
@@ -625,7 +640,8 @@ func TestAThousandModulesOfOneProbe(t *testing.T) {
 	})
 	states := New(Options{
 		Client: s.ours.PhysicalV1alpha1(), Modules: modules, Controllers: s.informs.Physical().V1alpha1().Controllers(),
-		Pods: core.Pods(), ConfigMaps: core.ConfigMaps(), Follow: s.probe.follow, Clock: clock.RealClock{},
+		Pods: core.Pods(), ConfigMaps: core.ConfigMaps(), Nodes: core.Nodes(),
+		Follow: s.probe.follow, Distrusted: probes.Reconsider, Clock: clock.RealClock{},
 	})
 	s.start(cancel, probes.Run, states.Run)
 
@@ -681,6 +697,12 @@ func TestAThousandModulesOfOneProbe(t *testing.T) {
 	})
 	s.eventually("all are Online", allAre(v1alpha1.ModuleOnline))
 
+	// Whoever was judged by a cache that was behind meets a conflict, after the last of them is Online.
+	s.eventually("nothing is written any more", func() bool {
+		settled := s.writes.Load()
+		time.Sleep(100 * time.Millisecond)
+		return s.writes.Load() == settled
+	})
 	before, fastest := s.writes.Load(), time.Hour
 	const faults = 3
 	for _, name := range all[500 : 500+faults] {

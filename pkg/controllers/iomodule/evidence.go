@@ -27,12 +27,19 @@ const (
 	probeAbsent
 	// probeUnschedulable: no node takes the probe's pod.
 	probeUnschedulable
+	// probeEvicted, probeEnded: the probe's pod has ended, and is about to be made anew.
+	probeEvicted
+	probeEnded
 	// probeStarting: the probe's pod is there and has said nothing yet.
 	probeStarting
 	// carriedOver: the probe has said nothing yet to this server, and had given a verdict to the one before.
 	carriedOver
 	// probeSilent: the probe has stopped to answer, or never began.
 	probeSilent
+	// probeDistrusted: the probe, or this server, is not taken for what it is.
+	probeDistrusted
+	// probeNodeLost: the probe does not answer, and neither does its node.
+	probeNodeLost
 	// notLoaded: the probe does not know the module, or knows a former one: other connection settings, or another object
 	// of the same name.
 	notLoaded
@@ -70,6 +77,10 @@ const (
 	ReasonProbePending        = "ProbePending"
 	ReasonProbeUnschedulable  = "ProbeUnschedulable"
 	ReasonProbeUnavailable    = "ProbeUnavailable"
+	ReasonProbeEvicted        = "ProbeEvicted"
+	ReasonProbeEnded          = "ProbeEnded"
+	ReasonProbeDistrusted     = "ProbeDistrusted"
+	ReasonProbeNodeLost       = "ProbeNodeLost"
 	ReasonNotConnected        = "NotConnected"
 	ReasonControllerNotFound  = "ControllerNotFound"
 	ReasonAwaitingNode        = "AwaitingNode"
@@ -97,6 +108,10 @@ var consequences = [evidences]consequence{
 	probeUnschedulable: {state: v1alpha1.ModuleUnknown, reason: ReasonProbeUnschedulable},
 	probeStarting:      {state: v1alpha1.ModuleUnknown, reason: ReasonProbePending},
 	probeSilent:        {state: v1alpha1.ModuleUnknown, reason: ReasonProbeUnavailable},
+	probeEvicted:       {state: v1alpha1.ModuleUnknown, reason: ReasonProbeEvicted},
+	probeEnded:         {state: v1alpha1.ModuleUnknown, reason: ReasonProbeEnded},
+	probeDistrusted:    {state: v1alpha1.ModuleUnknown, reason: ReasonProbeDistrusted},
+	probeNodeLost:      {state: v1alpha1.ModuleUnknown, reason: ReasonProbeNodeLost},
 	notLoaded:          {state: v1alpha1.ModuleUnknown, reason: ReasonConfigNotPropagated},
 	notMeasured:        {state: v1alpha1.ModuleUnknown, reason: ReasonNotMeasured, fromProbe: true},
 	stale:              {state: v1alpha1.ModuleUnknown, reason: ReasonProbeUnavailable},

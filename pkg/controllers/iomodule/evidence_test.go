@@ -39,6 +39,10 @@ func TestWhatEachEvidenceSaysOfAModule(t *testing.T) {
 		{"no node takes the pod", probeUnschedulable, nil, unknown, "ProbeUnschedulable", "", metav1.ConditionUnknown},
 		{"the pod starts", probeStarting, nil, unknown, "ProbePending", "", metav1.ConditionUnknown},
 		{"the probe does not answer: never Fault, never Offline", probeSilent, nil, unknown, "ProbeUnavailable", "", metav1.ConditionUnknown},
+		{"the node has ended the probe", probeEvicted, nil, unknown, "ProbeEvicted", "", metav1.ConditionUnknown},
+		{"the probe has ended", probeEnded, nil, unknown, "ProbeEnded", "", metav1.ConditionUnknown},
+		{"a certificate is refused", probeDistrusted, nil, unknown, "ProbeDistrusted", "", metav1.ConditionUnknown},
+		{"the probe's node is lost", probeNodeLost, nil, unknown, "ProbeNodeLost", "", metav1.ConditionUnknown},
 		{"the probe does not know the module", notLoaded, nil, unknown, "ConfigNotPropagated", "", metav1.ConditionUnknown},
 		{"no full threshold yet", notMeasured, &api.ModuleState{Reason: api.ReasonMeasuring}, unknown, "NotMeasured", "", metav1.ConditionUnknown},
 		{"the module cannot be measured", notMeasured, &api.ModuleState{Reason: "ConfigurationError"}, unknown, "ConfigurationError", "", metav1.ConditionUnknown},
@@ -104,13 +108,16 @@ func TestEveryCombinationOfFacts(t *testing.T) {
 		"unschedulable": {uid: "p", unschedulable: true},
 		"pending":       {uid: "p"},
 		"running":       {uid: "p", running: true, address: "192.0.2.1"},
+		"evicted":       {uid: "p", ended: true, evicted: true},
+		"ended":         {uid: "p", ended: true},
 	}
 	cells := 0
 	for _, listed := range []bool{false, true} {
 		for podName, pod := range pods {
-			for _, heard := range []hearing{awaiting, hearsIt, silent} {
+			for _, heard := range []hearing{awaiting, hearsIt, silent, distrusted} {
 				for entryName, entry := range entries {
-					for _, carried := range []bool{false, true} {
+					for variant := range 4 {
+						carried, nodeLost := variant%2 == 1, []string{"", "node n is not ready"}[variant/2]
 						cells++
 						var want evidence
 						switch {
@@ -120,27 +127,37 @@ func TestEveryCombinationOfFacts(t *testing.T) {
 							want = probeAbsent
 						case podName == "unschedulable":
 							want = probeUnschedulable
+						case podName == "evicted":
+							want = probeEvicted
+						case podName == "ended":
+							want = probeEnded
+						case podName == "pending" && nodeLost != "":
+							want = probeNodeLost
 						case podName == "pending":
 							want = probeStarting
 						case heard == awaiting && carried:
 							want = carriedOver
+						case heard != hearsIt && nodeLost != "":
+							want = probeNodeLost
 						case heard == awaiting:
 							want = probeStarting
 						case heard == silent:
 							want = probeSilent
+						case heard == distrusted:
+							want = probeDistrusted
 						default:
 							want = ofEntry[entryName]
 						}
-						got := weigh(facts{uid: "u", connectionSince: 3, listed: listed, pod: pod, heard: heard, entry: entry, carried: carried})
+						got := weigh(facts{uid: "u", connectionSince: 3, listed: listed, pod: pod, heard: heard, entry: entry, carried: carried, nodeLost: nodeLost})
 						if got != want {
-							t.Errorf("listed %t, pod %s, hearing %d, entry %s, carried %t: evidence %d, want %d", listed, podName, heard, entryName, carried, got, want)
+							t.Errorf("listed %t, pod %s, hearing %d, entry %s, carried %t, lost %q: evidence %d, want %d", listed, podName, heard, entryName, carried, nodeLost, got, want)
 						}
 					}
 				}
 			}
 		}
 	}
-	if cells != 2*4*3*10*2 {
+	if cells != 2*6*4*10*4 {
 		t.Errorf("walked %d cells", cells)
 	}
 }

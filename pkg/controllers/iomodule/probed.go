@@ -23,6 +23,8 @@ type facts struct {
 	// listed: a probe's ConfigMap lists the module.
 	listed bool
 	pod    podFacts
+	// nodeLost is why the pod's node counts as lost, "" if it does not.
+	nodeLost string
 	// heard is how the stream of the probe's pod is doing.
 	heard hearing
 	// entry is what the probe says of the module; nil if nothing.
@@ -39,7 +41,9 @@ type podFacts struct {
 	node          string
 	running       bool
 	unschedulable bool
-	created       time.Time
+	// ended is true of a pod whose processes do not start again; evicted, if its node ended them.
+	ended, evicted bool
+	created        time.Time
 }
 
 // hearing is how a probe's stream is doing.
@@ -52,6 +56,8 @@ const (
 	hearsIt
 	// silent: nothing was heard for three heartbeats.
 	silent
+	// distrusted: so it is, and a certificate was refused meanwhile.
+	distrusted
 )
 
 // weigh takes the evidence from the facts. What is nearer to the device counts only if everything before it is in order.
@@ -67,12 +73,20 @@ func weigh(f facts) evidence {
 		return probeAbsent
 	case f.pod.unschedulable:
 		return probeUnschedulable
+	case f.pod.evicted:
+		return probeEvicted
+	case f.pod.ended:
+		return probeEnded
 	case f.pod.running && f.heard == awaiting && f.carried:
 		return carriedOver
+	case f.nodeLost != "" && (!f.pod.running || f.heard != hearsIt):
+		return probeNodeLost
 	case !f.pod.running || f.heard == awaiting:
 		return probeStarting
 	case f.heard == silent:
 		return probeSilent
+	case f.heard == distrusted:
+		return probeDistrusted
 	case f.entry == nil || f.entry.UID != string(f.uid) || f.entry.Generation < f.connectionSince:
 		return notLoaded
 	case !f.entry.Found:
@@ -111,6 +125,9 @@ func (c *Controller) assessProbed(module *v1alpha1.IOModule, controller *v1alpha
 			// The Controller has become another node, and its probe is not there yet.
 			f.pod = podFacts{}
 		}
+		if f.nodeLost, err = c.lostNode(f.pod.node); err != nil {
+			return verdict{}, false, err
+		}
 		f.heard, f.entry = c.streams.look(probe, f.pod.uid, module.Name)
 		f.carried = f.pod.created.Before(c.started()) && carries(module, probe.Name, f.connectionSince)
 	}
@@ -128,13 +145,13 @@ func (c *Controller) assessProbed(module *v1alpha1.IOModule, controller *v1alpha
 		v.observedGeneration = f.entry.Generation
 	}
 	if v.message == "" {
-		v.message = c.explain(e, module, controller, probe)
+		v.message = c.explain(e, f, module, controller, probe)
 	}
 	return v, false, nil
 }
 
 // explain says in a sentence what no probe could say.
-func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, controller *v1alpha1.Controller, probe types.NamespacedName) string {
+func (c *Controller) explain(e evidence, f facts, module *v1alpha1.IOModule, controller *v1alpha1.Controller, probe types.NamespacedName) string {
 	switch e {
 	case notListed:
 		return "no probe's configuration lists the module yet"
@@ -158,6 +175,14 @@ func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, controller *
 		return fmt.Sprintf("probe %s is starting", probe.Name)
 	case probeSilent:
 		return fmt.Sprintf("probe %s does not answer", probe.Name)
+	case probeEvicted:
+		return fmt.Sprintf("probe %s was evicted by node %s, and is made anew", probe.Name, f.pod.node)
+	case probeEnded:
+		return fmt.Sprintf("probe %s has ended, and is made anew", probe.Name)
+	case probeDistrusted:
+		return fmt.Sprintf("probe %s and this server do not take each other's certificates", probe.Name)
+	case probeNodeLost:
+		return fmt.Sprintf("%s, and probe %s with it", f.nodeLost, probe.Name)
 	case notLoaded:
 		return fmt.Sprintf("probe %s has not loaded the module's configuration yet", probe.Name)
 	case notMeasured:
@@ -173,6 +198,18 @@ func (c *Controller) explain(e evidence, module *v1alpha1.IOModule, controller *
 	}
 }
 
+// lostNode says why a node counts as lost. One that is not known is not: it may have just joined.
+func (c *Controller) lostNode(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	node, err := c.nodes.Get(name)
+	if err != nil {
+		return "", ignoreNotFound(err)
+	}
+	return networkprobe.Lost(node), nil
+}
+
 func (c *Controller) podOf(probe types.NamespacedName) (podFacts, error) {
 	pod, err := c.pods.Pods(probe.Namespace).Get(probe.Name)
 	if err != nil {
@@ -180,6 +217,9 @@ func (c *Controller) podOf(probe types.NamespacedName) (podFacts, error) {
 	}
 	return factsOfPod(pod), nil
 }
+
+// reasonEvicted is the reason that a kubelet gives in the status of a pod that it ended to have room.
+const reasonEvicted = "Evicted"
 
 // factsOfPod sees no pod in one that is not ours, whatever its name.
 func factsOfPod(pod *corev1.Pod) podFacts {
@@ -193,6 +233,8 @@ func factsOfPod(pod *corev1.Pod) podFacts {
 		running: pod.Status.Phase == corev1.PodRunning && pod.Status.PodIP != "",
 		created: pod.CreationTimestamp.Time,
 	}
+	f.ended = pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	f.evicted = f.ended && pod.Status.Reason == reasonEvicted
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled {
 			f.unschedulable = condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable

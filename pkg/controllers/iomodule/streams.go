@@ -39,6 +39,8 @@ type streams struct {
 	// again. Neither is called with the lock held.
 	changed    func(module types.NamespacedName)
 	changedAll func(probe types.NamespacedName)
+	// distrusted is told of each handshake that failed by a certificate.
+	distrusted func(namespace string)
 
 	mu    sync.Mutex
 	byPod map[types.NamespacedName]*stream
@@ -58,8 +60,11 @@ type stream struct {
 	last time.Time
 }
 
-func newStreams(follow Follow, c clock.WithTicker, changed, changedAll func(types.NamespacedName)) *streams {
-	return &streams{follow: follow, clock: c, changed: changed, changedAll: changedAll, byPod: map[types.NamespacedName]*stream{}}
+func newStreams(follow Follow, c clock.WithTicker, changed, changedAll func(types.NamespacedName), distrusted func(namespace string)) *streams {
+	return &streams{
+		follow: follow, clock: c, changed: changed, changedAll: changedAll, distrusted: distrusted,
+		byPod: map[types.NamespacedName]*stream{},
+	}
 }
 
 // ensure follows the pod, and not the one that had its name before; a pod that does not run is not followed. It is called
@@ -132,6 +137,7 @@ func (s *streams) run(ctx context.Context, probe types.NamespacedName, st *strea
 		} else {
 			log.V(2).Info("The probe cannot be followed", "address", address, "err", err.Error())
 		}
+		s.failed(probe, st, err)
 		timer := s.clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -140,6 +146,24 @@ func (s *streams) run(ctx context.Context, probe types.NamespacedName, st *strea
 		case <-timer.C():
 		}
 		pause = min(2*pause, lastReconnect)
+	}
+}
+
+// failed takes the end of a stream, or that there was none. It counts after the silence that a stream may take to come back.
+func (s *streams) failed(probe types.NamespacedName, st *stream, err error) {
+	now := silent
+	if byCertificate(err) {
+		now = distrusted
+		s.distrusted(probe.Namespace)
+	}
+	s.mu.Lock()
+	changes := st.heard != now && (now == distrusted || st.heard == distrusted) && s.clock.Since(st.last) > silence
+	if changes {
+		st.heard, st.modules = now, nil
+	}
+	s.mu.Unlock()
+	if changes {
+		s.changedAll(probe)
 	}
 }
 
@@ -182,7 +206,7 @@ func (s *streams) checkSilence() {
 	var fell []types.NamespacedName
 	s.mu.Lock()
 	for probe, st := range s.byPod {
-		if st.heard != silent && now.Sub(st.last) > silence {
+		if st.heard != silent && st.heard != distrusted && now.Sub(st.last) > silence {
 			st.heard, st.modules = silent, nil
 			fell = append(fell, probe)
 		}

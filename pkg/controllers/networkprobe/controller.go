@@ -164,6 +164,10 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
+// Reconsider has a namespace looked at soon. Whoever finds a probe's certificate refused asks for that: Secrets are not watched
+// (P-11).
+func (c *Controller) Reconsider(namespace string) { c.enqueue(namespace) }
+
 func (c *Controller) enqueue(namespace string) { c.queue.AddAfter(namespace, batchWindow) }
 
 // moduleChanged reads both sides of an update: a change of selector or protocol concerns a probe that only the former

@@ -32,6 +32,9 @@ func (c *Controller) nodeOf(ctx context.Context, pod *corev1.Pod) (nodeHealth, e
 	return healthOf(node), nil
 }
 
+// Lost says why a node counts as lost, "" if it does not.
+func Lost(node *corev1.Node) string { return healthOf(node).why }
+
 // healthOf reads the Ready condition: False is NotReady, Unknown is unreachable.
 func healthOf(node *corev1.Node) nodeHealth {
 	condition := readyCondition(node)

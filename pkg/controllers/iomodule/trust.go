@@ -1,0 +1,17 @@
+package iomodule
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+)
+
+// byCertificate tells whether a handshake failed by the certificate of either side.
+func byCertificate(err error) bool {
+	var (
+		ours   *tls.CertificateVerificationError
+		theirs tls.AlertError
+		remote *net.OpError
+	)
+	return errors.As(err, &ours) || errors.As(err, &theirs) || errors.As(err, &remote) && remote.Op == "remote error"
+}

@@ -101,7 +101,7 @@ func away(took time.Duration) func(*plant.TalosSpec) {
 func TestAnEtcdThatIsThereAlreadyIsAdopted(t *testing.T) {
 	t.Parallel()
 	names := []string{"control-a", "control-b"}
-	f := newFleetOf(t, newNodes(t, away(4*time.Second), names...), names...)
+	f := newFleetOf(t, newNodes(t, away(8*time.Second), names...), names...)
 	for _, name := range names {
 		f.approveAs(t, name, v1alpha1.RoleControlPlane)
 	}
@@ -147,7 +147,7 @@ func TestABootstrapOfWhichNoAnswerCameIsFoundOutAndNotDoneTwice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			names := []string{"control-a", "control-b"}
-			f := newFleetOf(t, newNodes(t, away(2*time.Second), names...), names...)
+			f := newFleetOf(t, newNodes(t, away(4*time.Second), names...), names...)
 			// The one that is chosen has the lowest name, and is the only one there is at first.
 			f.approveAs(t, "control-a", v1alpha1.RoleControlPlane)
 			f.applied(t, f.uuid("control-a"))

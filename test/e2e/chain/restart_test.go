@@ -70,7 +70,7 @@ func TestAServerKilledBetweenIntentAndOutcomeSendsNoSecondConfiguration(t *testi
 func TestAServerKilledBetweenTheIntentAndTheAnswerBootstrapsEtcdOnce(t *testing.T) {
 	// Each of its calls takes so long that the server can be killed in the middle of one.
 	node, err := talosnode.Start(talosnode.Options{
-		Name: "control", Address: "127.0.77.202:50000", Hardware: box(77<<8 + 202), Slow: 1500 * time.Millisecond, Install: 2 * time.Second,
+		Name: "control", Address: "127.0.77.202:50000", Hardware: box(77<<8 + 202), Slow: 1500 * time.Millisecond, Install: 3 * time.Second,
 	})
 	must(t, err)
 	t.Cleanup(node.Close)

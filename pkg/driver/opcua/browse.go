@@ -214,19 +214,7 @@ type point struct {
 // once is one Browse, and the BrowseNext that finish it: a server has few continuation points, and until they are used up or
 // released it may refuse every other Browse.
 func (b *browser) once(ctx context.Context, nodes []nodeID, todo []int, result [][]reference, last bool) (again []int, err error) {
-	request := &ua.BrowseRequest{
-		View:                          &ua.ViewDescription{ViewID: ua.NewTwoByteNodeID(0)},
-		RequestedMaxReferencesPerNode: maxReferencesPerNode,
-		NodesToBrowse:                 make([]*ua.BrowseDescription, len(todo)),
-	}
-	hierarchical := numeric(referenceHierarchical).ua()
-	for i, index := range todo {
-		request.NodesToBrowse[i] = &ua.BrowseDescription{
-			NodeID: nodes[index].ua(), BrowseDirection: ua.BrowseDirectionForward, ReferenceTypeID: hierarchical,
-			IncludeSubtypes: true, NodeClassMask: classObject | classVariable, ResultMask: resultMask,
-		}
-	}
-	d, err := b.session.request(ctx, request, browseResponse, b.timeout)
+	d, err := b.session.request(ctx, browseRequest{nodes: nodes, todo: todo}, browseResponse, b.timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -190,8 +190,8 @@ func (c *channel) hello(ctx context.Context, endpoint string) error {
 	d := decoder{b: message}
 	switch kind {
 	case "ACK":
-		version, receive, _, size, _ := d.u32(), d.u32(), d.u32(), d.u32(), d.u32()
-		if d.err != nil || version != 0 && version > 1 || receive < minBufferSize {
+		_, receive, _, size, _ := d.u32(), d.u32(), d.u32(), d.u32(), d.u32()
+		if d.err != nil || receive < minBufferSize {
 			return fmt.Errorf("%w: Acknowledge", errMalformed)
 		}
 		c.chunkSize = int(min(receive, bufferSize))
@@ -478,12 +478,20 @@ func encode(request ua.Request, authentication *ua.NodeID, handle uint32, timeou
 	if authentication == nil {
 		authentication = ua.NewTwoByteNodeID(0)
 	}
-	request.SetHeader(&ua.RequestHeader{
+	header := &ua.RequestHeader{
 		AuthenticationToken: authentication,
 		Timestamp:           time.Now(),
 		RequestHandle:       handle,
 		TimeoutHint:         uint32(timeout / time.Millisecond),
-	})
+	}
+	if quick, ok := request.(quickRequest); ok {
+		encoded, err := ua.Encode(header)
+		if err != nil {
+			return nil, err
+		}
+		return quick.appendBody(append(binary.LittleEndian.AppendUint16([]byte{1, 0}, quick.encoding()), encoded...)), nil
+	}
+	request.SetHeader(header)
 	id, err := ua.NewFourByteNodeID(0, ua.ServiceTypeID(request)).Encode()
 	if err != nil {
 		return nil, err

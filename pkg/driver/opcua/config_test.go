@@ -80,6 +80,9 @@ func TestAddresses(t *testing.T) {
 		{"nsu=urn:plant%3bv=1%252;g=09087e75-8e5e-499b-954f-f2a9603db28a", "nsu=urn:plant%3Bv=1%252;g=09087E75-8E5E-499B-954F-F2A9603DB28A", "ns=2;g=09087E75-8E5E-499B-954F-F2A9603DB28A"},
 		{"ns=1;b=M/RbKBsRVkePCePcx24oRA==", "nsu=urn:other;b=M/RbKBsRVkePCePcx24oRA==", "ns=1;b=M/RbKBsRVkePCePcx24oRA=="},
 		{"ns=9;i=5", "ns=9;i=5", "ns=9;i=5"},
+		{"i=85", "i=85", "i=85"},
+		{"ns=1;i=70000", "nsu=urn:other;i=70000", "ns=1;i=70000"},
+		{"ns=300;i=5", "ns=300;i=5", "ns=300;i=5"},
 	} {
 		a, err := parseAddress(c.text)
 		if err != nil {
@@ -95,9 +98,11 @@ func TestAddresses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := decoder{b: raw}
-		if again, _ := d.nodeID(); again != id || d.err != nil {
-			t.Errorf("%s: encoded and decoded it is %s", c.text, again)
+		for _, encoded := range [][]byte{raw, appendNodeID(nil, id)} {
+			d := decoder{b: encoded}
+			if again, _ := d.nodeID(); again != id || d.err != nil || len(d.b) != 0 {
+				t.Errorf("%s: encoded and decoded it is %s", c.text, again)
+			}
 		}
 	}
 	for _, text := range []string{"", "i=", "i=x", "i=4294967296", "x=1", "ns=1", "ns=65536;i=1", "nsu=;i=1", "g=12", "b=?", "holding:1", "ns=1;2"} {

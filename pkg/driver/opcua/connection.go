@@ -219,7 +219,7 @@ func (c *connection) resumable() *session {
 // settle remembers a failure to connect; mu is held.
 func (c *connection) settle(err error, secrets secrets) {
 	switch reason := driver.ReasonOf(err); {
-	case reason == driver.ReasonNotMeasured:
+	case reason == driver.ReasonNotMeasured || reason == driver.ReasonConfigurationError:
 	case backedOff[reason]:
 		c.unreachable = false
 		c.backoff = min(max(firstBackoff, 2*c.backoff), maxBackoff)

@@ -147,10 +147,6 @@ func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *se
 	secured := security{policy: o.config.SecurityPolicy, mode: o.config.SecurityMode}
 	var offer *endpointDescription
 	if secured.policy != PolicyNone {
-		if !secrets.trust.given() {
-			// The thumbprint is still worth a question: it is what the operator pins.
-			secrets.trust = trust{}
-		}
 		offers, err := o.endpoints(ctx)
 		if err != nil {
 			return nil, err
@@ -158,6 +154,7 @@ func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *se
 		if offer, err = o.choose(offers); err != nil {
 			return nil, err
 		}
+		// Also where nothing is trusted yet: the refusal tells the thumbprint that the operator compares and pins.
 		if secured.remote, err = secrets.trust.verify(offer.certificate, o.now()); err != nil {
 			return nil, err
 		}
@@ -513,11 +510,7 @@ type attribute struct {
 
 // read reads attributes; their order is kept.
 func (s *session) read(ctx context.Context, attributes []attribute, timeout time.Duration) ([]sample, error) {
-	request := &ua.ReadRequest{TimestampsToReturn: ua.TimestampsToReturnSource, NodesToRead: make([]*ua.ReadValueID, len(attributes))}
-	for i, a := range attributes {
-		request.NodesToRead[i] = &ua.ReadValueID{NodeID: a.node.ua(), AttributeID: a.id, DataEncoding: &ua.QualifiedName{}}
-	}
-	d, err := s.request(ctx, request, readResponse, timeout)
+	d, err := s.request(ctx, readRequest{attributes: attributes}, readResponse, timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -136,6 +136,13 @@ func (s *sweep) countLate(machine *v1alpha1.TalosMachine, addr netip.Addr) {
 // observe records where a known machine answered and what hardware it has, in its status alone, and only what changed
 // (T-06).
 func (s *sweep) observe(ctx context.Context, machine *v1alpha1.TalosMachine, a answer) error {
+	// Who waits in maintenance mode can say anything; the machine that is meant has shown a certificate of its cluster.
+	if proved(machine) && a.addr.String() != machine.Spec.Endpoint {
+		s.report(replayedFinding(a, machine))
+
+		return nil
+	}
+
 	s.sawAt(machine.Name, a.addr)
 
 	if known := machine.Status.ObservedEndpoint; known != "" && known != a.addr.String() && !a.moved {
@@ -177,6 +184,22 @@ func (s *sweep) observe(ctx context.Context, machine *v1alpha1.TalosMachine, a a
 			return nil // deleted, or made anew for another machine
 		}
 	}
+}
+
+// proved tells whether a machine with a configuration was heard as such when it was last looked at, at most a minute ago:
+// over mutual TLS, under its UUID. These are the reasons of its condition Ready for which that is so.
+func proved(machine *v1alpha1.TalosMachine) bool {
+	applied, ready := machine.Status.Configuration, meta.FindStatusCondition(machine.Status.Conditions, "Ready")
+	if applied == nil || applied.AppliedAt == nil || ready == nil {
+		return false
+	}
+
+	switch ready.Reason {
+	case "Ready", "NotReady", "NotRunning", "AwaitingBootstrap":
+		return true
+	}
+
+	return false
 }
 
 // get reads a machine, nil when there is none. Until that works, nothing else is tried.

@@ -529,6 +529,48 @@ func TestAConfiguredMachineThatIsBackInMaintenanceIsShown(t *testing.T) {
 	})
 }
 
+// Whoever sits in a declared range can read an identity off a label and say it; a forged BackInMaintenance would have
+// somebody renew the approval of a machine that runs.
+// Req: T-06, T-18
+func TestWhoeverShowsTheIdentityOfAMachineThatRunsElsewhereChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant()
+		p.put("192.0.2.8", &node{hardware: box(uuidA, 1)})
+
+		machine := byHand(box(uuidA, 1))
+		machine.Spec.Approved, machine.Spec.Endpoint = ptr.To(true), "192.0.2.7"
+		machine.Status.Phase = v1alpha1.MachineRunning
+		machine.Status.Configuration = &v1alpha1.MachineConfiguration{AppliedAt: &metav1.Time{Time: time.Now()}}
+		machine.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready"}}
+
+		w := start(t, p, clusterOf("c", addresses("192.0.2.8")), machine)
+		w.pass(time.Hour)
+
+		if have := w.machine(uuidA); !equality.Semantic.DeepEqual(have.Status, machine.Status) {
+			t.Errorf("status %+v", have.Status)
+		}
+
+		collisions := w.cluster("c").Status.Discovery.Collisions
+		if len(collisions) != 1 || collisions[0].Address != "192.0.2.8" || collisions[0].MachineName != uuidA || collisions[0].Reason != v1alpha1.FindingIdentityCollision {
+			t.Errorf("collisions %+v", collisions)
+		}
+
+		// It is heard no more: it may well be the one that answers.
+		gone := w.machine(uuidA)
+		gone.Status.Conditions[0].Status, gone.Status.Conditions[0].Reason = metav1.ConditionUnknown, "Unreachable"
+
+		if _, err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).UpdateStatus(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+
+		w.pass(maxSkip + Interval)
+
+		if !meta.IsStatusConditionTrue(w.machine(uuidA).Status.Conditions, ConditionBackInMaintenance) {
+			t.Error("it was wiped, and nobody is told")
+		}
+	})
+}
+
 // The approval was renewed, as the server does it: what was sent is forgotten.
 // Req: T-18
 func TestAMachineIsBackInMaintenanceUntilItsApprovalIsRenewed(t *testing.T) {

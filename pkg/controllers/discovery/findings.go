@@ -101,6 +101,15 @@ func collisionFinding(a answer, id identity.Identity, holder *v1alpha1.TalosMach
 	return collided(a, id, ReasonIdentityCollision, holder.Name, message)
 }
 
+// replayedFinding is of one that shows the identity of a machine that runs somewhere else.
+func replayedFinding(a answer, holder *v1alpha1.TalosMachine) finding {
+	id := hardware.Identity(a.read)
+	message := fmt.Sprintf("%s answers in maintenance mode with the whole identity of machine %s, which is configured and was just heard from itself; that stays as it is: "+
+		"find out what answers at %s. Read %s", a.addr, holder.Name, a.addr, describe(hardware.Stored(id)))
+
+	return collided(a, id, ReasonIdentityCollision, holder.Name, message)
+}
+
 // claimedFinding says nothing about the other namespace, nor about what it has (P-12).
 func claimedFinding(a answer, id identity.Identity) finding {
 	message := fmt.Sprintf("%s answers with a UUID that a machine of another namespace has; nothing was registered here. "+

@@ -33,6 +33,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Controller{}, &ControllerList{},
 		&ControlModule{}, &ControlModuleList{},
 		&Unit{}, &UnitList{},
+		&IOModuleChannels{}, &ChannelListOptions{},
 	)
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
 		v1alpha1.Channel{}.OpenAPIModelName():                     schema_fieldplane_apis_physical_v1alpha1_Channel(ref),
+		v1alpha1.ChannelListOptions{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_ChannelListOptions(ref),
 		v1alpha1.ControlModule{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ControlModule(ref),
 		v1alpha1.ControlModuleList{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_ControlModuleList(ref),
 		v1alpha1.ControlModuleSpec{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_ControlModuleSpec(ref),
@@ -32,12 +33,14 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.DeviceIdentity{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_DeviceIdentity(ref),
 		v1alpha1.EtherNetIPConnection{}.OpenAPIModelName():        schema_fieldplane_apis_physical_v1alpha1_EtherNetIPConnection(ref),
 		v1alpha1.IOModule{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_IOModule(ref),
+		v1alpha1.IOModuleChannels{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_IOModuleChannels(ref),
 		v1alpha1.IOModuleList{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_IOModuleList(ref),
 		v1alpha1.IOModuleReference{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_IOModuleReference(ref),
 		v1alpha1.IOModuleSpec{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_IOModuleSpec(ref),
 		v1alpha1.IOModuleStatus{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_IOModuleStatus(ref),
 		v1alpha1.MachineReference{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_MachineReference(ref),
 		v1alpha1.ModbusConnection{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ModbusConnection(ref),
+		v1alpha1.ModuleChannel{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ModuleChannel(ref),
 		v1alpha1.OPCUAConnection{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_OPCUAConnection(ref),
 		v1alpha1.ProbePlacement{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_ProbePlacement(ref),
 		v1alpha1.ProbeSettings{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ProbeSettings(ref),
@@ -51,6 +54,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.UnitReference{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_UnitReference(ref),
 		v1alpha1.UnitSpec{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitSpec(ref),
 		v1alpha1.UnitStatus{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref),
+		v1alpha1.ValueRange{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_ValueRange(ref),
 		talosv1alpha1.ClusterBootstrap{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterBootstrap(ref),
 		talosv1alpha1.ClusterReference{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref),
 		talosv1alpha1.DiscoveryRequest{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_DiscoveryRequest(ref),
@@ -219,6 +223,47 @@ func schema_fieldplane_apis_physical_v1alpha1_Channel(ref common.ReferenceCallba
 		},
 		Dependencies: []string{
 			v1alpha1.Scaling{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_ChannelListOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ChannelListOptions are the query of iomodules/channels.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "How many channels the answer has at most (1 to 1000). Default 500.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The continue of the page before, for the one after it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 
@@ -774,6 +819,69 @@ func schema_fieldplane_apis_physical_v1alpha1_IOModule(ref common.ReferenceCallb
 	}
 }
 
+func schema_fieldplane_apis_physical_v1alpha1_IOModuleChannels(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "IOModuleChannels is a page of the channels that an IOModule's device has, found on it or declared in the specification. It is read from the module's probe when it is asked for, at iomodules/channels, and not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata: continue asks for the page after this one, and remainingItemCount is how many channels are on those that follow.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"discoveredAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the device was looked through.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"truncated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Whether the device has more than the 10000 channels that are listed.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The channels of this page.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ModuleChannel{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ModuleChannel{}.OpenAPIModelName(), v1.ListMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_physical_v1alpha1_IOModuleList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1111,6 +1219,102 @@ func schema_fieldplane_apis_physical_v1alpha1_ModbusConnection(ref common.Refere
 				Required: []string{"endpoint"},
 			},
 		},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_ModuleChannel(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ModuleChannel is one value that a device has.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What people call it; of a found channel the path to it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"address": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Its address in the protocol's own notation, as a tag of a ControlModule names it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"dataType": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Type of one element; absent where the device has a type that is none of these.\n\nPossible enum values:\n - `\"bool\"`\n - `\"float32\"`\n - `\"float64\"`\n - `\"int16\"`\n - `\"int32\"`\n - `\"int64\"`\n - `\"string\"`\n - `\"uint16\"`\n - `\"uint32\"`\n - `\"uint64\"`",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"bool", "float32", "float64", "int16", "int32", "int64", "string", "uint16", "uint32", "uint64"},
+						},
+					},
+					"deviceType": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The device's own word for its type.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Number of elements; absent where the device does not tell.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"access": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Read, Write or ReadWrite.\n\nPossible enum values:\n - `\"Read\"` allows reading.\n - `\"ReadWrite\"` allows both.\n - `\"Write\"` allows writing.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Read", "ReadWrite", "Write"},
+						},
+					},
+					"unit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Engineering unit as shown to people.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"range": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Range of values in engineering units, as the device tells it.",
+							Ref:         ref(v1alpha1.ValueRange{}.OpenAPIModelName()),
+						},
+					},
+					"declared": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Whether the channel is declared in the specification.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"problem": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why the device refuses this channel, in one word; absent when it does not.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why, in a sentence.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name", "address"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ValueRange{}.OpenAPIModelName()},
 	}
 }
 
@@ -1769,6 +1973,36 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 		},
 		Dependencies: []string{
 			v1alpha1.UnitCommandRecord{}.OpenAPIModelName(), v1alpha1.UnitHold{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_ValueRange(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ValueRange is a range of values in engineering units.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"low": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Lowest value.",
+							Default:     0,
+							Type:        []string{"number"},
+							Format:      "double",
+						},
+					},
+					"high": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Highest value.",
+							Default:     0,
+							Type:        []string{"number"},
+							Format:      "double",
+						},
+					},
+				},
+				Required: []string{"low", "high"},
+			},
+		},
 	}
 }
 

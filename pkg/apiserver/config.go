@@ -26,6 +26,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/informers"
 	generatedopenapi "github.com/fieldplane/fieldplane/generated/openapi"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
+	"github.com/fieldplane/fieldplane/pkg/probe/channels"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/configuration"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
@@ -54,6 +55,8 @@ type Settings struct {
 	ServiceAccountUser string
 	// Namespace is the server's own: the secrets bundles are there.
 	Namespace string
+	// Probes asks a probe for the channels of a module.
+	Probes channels.Ask
 	// DialMachine reaches configured machines.
 	DialMachine machine.Factory
 	// StoreHealth, when set, is a further check of readiness.
@@ -125,7 +128,8 @@ func New(settings Settings) (*Server, error) {
 		return nil, err
 	}
 	configurations := configuration.NewReader(server.Client.TalosV1alpha1(), bundles, settings.DialMachine)
-	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock, configurations); err != nil {
+	catalogue := channels.NewReader(server.HostClient.CoreV1(), settings.Probes)
+	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock, catalogue, configurations); err != nil {
 		return nil, err
 	}
 	generic.AddPostStartHookOrDie("start-fieldplane-informers", func(hook genericapiserver.PostStartHookContext) error {

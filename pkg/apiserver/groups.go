@@ -24,9 +24,10 @@ import (
 
 type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error)
 
-// InstallGroups opens the stores and serves both groups. Configurations are what talosmachines/config shows.
+// InstallGroups opens the stores and serves both groups. The catalogue is what iomodules/channels shows,
+// configurations what talosmachines/config does.
 func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
-	options generic.RESTOptionsGetter, clock clock.PassiveClock, configurations talosmachine.Configurations,
+	options generic.RESTOptionsGetter, clock clock.PassiveClock, catalogue iomodule.Catalogue, configurations talosmachine.Configurations,
 ) error {
 	parameters := runtime.NewParameterCodec(scheme)
 	groups := []struct {
@@ -34,7 +35,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 		kinds         []newStorage
 	}{
 		{physical.GroupName, physicalv1alpha1.SchemeGroupVersion.Version, []newStorage{
-			iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
+			newIOModules(catalogue), controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
 		}},
 		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
 			taloscluster.NewStorage, newTalosMachines(configurations),
@@ -58,6 +59,12 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 		}
 	}
 	return nil
+}
+
+func newIOModules(catalogue iomodule.Catalogue) newStorage {
+	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+		return iomodule.NewStorage(scheme, options, clock, catalogue)
+	}
 }
 
 func newTalosMachines(configurations talosmachine.Configurations) newStorage {

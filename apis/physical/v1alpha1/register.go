@@ -36,6 +36,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&Controller{}, &ControllerList{},
 		&ControlModule{}, &ControlModuleList{},
 		&Unit{}, &UnitList{},
+		&IOModuleChannels{}, &ChannelListOptions{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -11,6 +11,11 @@ func (in Channel) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ChannelListOptions) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ChannelListOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ControlModule) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ControlModule"
 }
@@ -71,6 +76,11 @@ func (in IOModule) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in IOModuleChannels) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleChannels"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in IOModuleList) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.IOModuleList"
 }
@@ -98,6 +108,11 @@ func (in MachineReference) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ModbusConnection) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ModbusConnection"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ModuleChannel) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ModuleChannel"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -163,4 +178,9 @@ func (in UnitSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitStatus) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ValueRange) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ValueRange"
 }

@@ -25,6 +25,21 @@ func init() { localSchemeBuilder.Register(RegisterValidations) }
 // RegisterValidations adds validation functions to the given scheme.
 // Public to allow building arbitrary schemes.
 func RegisterValidations(scheme *runtime.Scheme) error {
+	// type ChannelListOptions
+	scheme.AddValidationFunc(
+		(*ChannelListOptions)(nil),
+		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
+			switch op.Request.SubresourcePath() {
+			case "/":
+				return Validate_ChannelListOptions(
+					ctx, op, nil, /* fldPath */
+					obj.(*ChannelListOptions),
+					safe.Cast[*ChannelListOptions](oldObj))
+			}
+			return field.ErrorList{
+				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
+			}
+		})
 	// type ControlModule
 	scheme.AddValidationFunc(
 		(*ControlModule)(nil),
@@ -356,6 +371,73 @@ func Validate_Channel(
 				return &oldObj.Unit
 			})
 		errs = append(errs, fn(fldPath.Child("unit"), &obj.Unit, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_ChannelListOptions validates an instance of ChannelListOptions according
+// to declarative validation rules in the API schema.
+func Validate_ChannelListOptions(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *ChannelListOptions) (errs field.ErrorList) {
+
+	// field ChannelListOptions.TypeMeta has no validation
+
+	{ // field ChannelListOptions.Limit
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *int64,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ChannelListOptions) *int64 {
+				return &oldObj.Limit
+			})
+		errs = append(errs, fn(fldPath.Child("limit"), &obj.Limit, oldVal, oldObj != nil)...)
+	}
+
+	{ // field ChannelListOptions.Continue
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *ChannelListOptions) *string {
+				return &oldObj.Continue
+			})
+		errs = append(errs, fn(fldPath.Child("continue"), &obj.Continue, oldVal, oldObj != nil)...)
 	}
 
 	return errs

@@ -19,6 +19,8 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/apiserver"
 	"github.com/fieldplane/fieldplane/pkg/etcd"
 	"github.com/fieldplane/fieldplane/pkg/pki"
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
+	"github.com/fieldplane/fieldplane/pkg/probe/channels"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
 
@@ -133,6 +135,7 @@ func Run(asked context.Context, options *Options) (err error) {
 		Serving:            serving,
 		ServiceAccountUser: "system:serviceaccount:" + options.Namespace + ":" + options.ServiceAccount,
 		Namespace:          options.Namespace,
+		Probes:             channels.AskProbes(authority.NewControllerClient(credentials.Authority, clock), apiserver.DialProbe, clock),
 		DialMachine:        machine.Dial,
 		StoreHealth:        storeHealth,
 		Clock:              clock,

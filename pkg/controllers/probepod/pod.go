@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
 // The labels and annotations of probe pods and their ConfigMaps.
@@ -45,7 +47,7 @@ const (
 	// ContainerName is the name of the pod's one container.
 	ContainerName = "io-probe"
 	// APIPort serves the mTLS API.
-	APIPort = 9443
+	APIPort = api.Port
 	// HealthPort serves /livez, /readyz and /metrics.
 	HealthPort = 9080
 	// ConfigKey is the key of the ConfigMap, and the config file's name.

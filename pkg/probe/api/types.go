@@ -8,6 +8,9 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
+// Port is where a probe's pod serves all of this.
+const Port = 9443
+
 // ModulesPath serves a List; with ?watch=true a stream of Events, one JSON document a line.
 const ModulesPath = "/v1/modules"
 

@@ -5,6 +5,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
@@ -54,6 +56,15 @@ func (e *StatusError) Error() string { return fmt.Sprintf("the probe answers %d:
 
 // Dial opens a TCP connection.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// CredentialsOf are the controllers' own, for talking to probes of one namespace: no other's is believed (P-11, P-12).
+func CredentialsOf(controllers *authority.ControllerClient, namespace string) api.Credentials {
+	return func() (*tls.Certificate, *x509.CertPool, error) {
+		config := controllers.TLSConfig(namespace)
+		certificate, err := config.GetClientCertificate(&tls.CertificateRequestInfo{})
+		return certificate, config.RootCAs, err
+	}
+}
 
 // Client talks to one probe.
 type Client struct {

@@ -77,8 +77,11 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 	t.Helper()
 	var all []kind
 	for _, open := range []func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error){
-		iomodule.NewStorage, controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
+		controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
 		taloscluster.NewStorage,
+		func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+			return iomodule.NewStorage(scheme, options, clock, nil)
+		},
 		func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
 			return talosmachine.NewStorage(scheme, options, clock, nil)
 		},
@@ -95,7 +98,7 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 			case *object.Subresource:
 				_, name, _ := strings.Cut(path, "/")
 				k.subresources[name] = storage
-			case *taloscluster.Discover, *talosmachine.Reboot, *talosmachine.Config:
+			case *iomodule.Channels, *taloscluster.Discover, *talosmachine.Reboot, *talosmachine.Config:
 				// Nothing is written here by PUT, PATCH or apply.
 			default:
 				t.Fatalf("%s is served by a %T, of which no test here knows", path, storage)

@@ -11,9 +11,10 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-// NewStorage returns what serves iomodules and its subresources, by path.
-func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-	return object.NewStorage(object.Kind{
+// NewStorage returns what serves iomodules and its subresources, by path. The catalogue is asked while the server serves,
+// and not before.
+func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock, catalogue Catalogue) (map[string]rest.Storage, error) {
+	served, err := object.NewStorage(object.Kind{
 		Resource:   physical.Resource("iomodules"),
 		Singular:   physical.Resource("iomodule"),
 		ShortNames: []string{"iom"},
@@ -22,4 +23,9 @@ func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock
 		Attributes: attributes,
 		Table:      newTable(clock),
 	}, parts(), []string{v1alpha1.SchemeGroupVersion.String()}, scheme, options)
+	if err != nil {
+		return nil, err
+	}
+	served["iomodules/channels"] = &Channels{modules: served["iomodules"].(rest.Getter), catalogue: catalogue}
+	return served, nil
 }

@@ -15,6 +15,8 @@ require (
 
 require (
 	github.com/danomagnum/gologix v0.41.0-beta // indirect
+	github.com/goburrow/modbus v0.1.0 // indirect
+	github.com/goburrow/serial v0.1.0 // indirect
 	github.com/gopcua/opcua v0.8.0 // indirect
 	github.com/neticdk/go-stdlib v1.0.1 // indirect
 	github.com/npat-efault/crc16 v0.0.0-20161013170008-4128ccbe47c3 // indirect

@@ -32,18 +32,20 @@ const (
 	firstBrowse = 50
 	firstRead   = 100
 	maxBatch    = 1000
-	quick       = 60 * time.Millisecond
-	slow        = 300 * time.Millisecond
+	quick       = 100 * time.Millisecond
+	slow        = 400 * time.Millisecond
 )
 
 // batch is how many operations go into one request.
 type batch struct {
 	size, limit int
+	// least is what slowness alone does not go below: many small requests would only make a busy server busier.
+	least int
 }
 
 // newBatch starts at first, within a server's limit; 0 is no limit.
 func newBatch(first int, limit uint32) batch {
-	b := batch{size: first, limit: maxBatch}
+	b := batch{size: first, limit: maxBatch, least: first}
 	if limit > 0 {
 		// What a server says of itself is taken at once.
 		b.limit = int(min(limit, maxBatch))
@@ -58,7 +60,7 @@ func (b *batch) answered(took time.Duration) {
 	case took < quick:
 		b.size = min(2*b.size, b.limit)
 	case took > slow:
-		b.size = max(1, b.size/2)
+		b.size = min(b.limit, max(b.least, b.size/2, 1))
 	}
 }
 

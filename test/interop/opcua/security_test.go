@@ -2,6 +2,8 @@ package opcua
 
 import (
 	"context"
+	"encoding/pem"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -102,4 +104,33 @@ func TestRefusalsHaveTheirReasons(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Keys of more than 2048 bits have a padding of another form, in the direction of their owner.
+func TestLongKeysOfEitherSideOpenASession(t *testing.T) {
+	s := start(t, settings{Variables: 10, KeySize: 4096, Dir: t.TempDir()})
+	certificate, key := makeCertificate(t, "client", 4096)
+	application, err := opcua.ParseApplication([]byte(certificate + key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialer net.Dialer
+	for _, a := range []*opcua.Application{nil, application} {
+		for _, policy := range []opcua.SecurityPolicy{opcua.PolicyBasic256Sha256, opcua.PolicyAes256Sha256RsaPss} {
+			d := opcua.New(dialer.DialContext, driver.NewConnectLimit(20), opcua.Options{
+				Application: a, Credentials: func(string) ([]byte, error) { return []byte("secret"), nil },
+			})
+			check(t, open(t, d, opcua.Config{
+				Endpoint: s.endpoint(), SecurityPolicy: policy, TrustedThumbprint: s.Thumbprint, Identity: opcua.UserName, UserName: "operator", CredentialsKey: "k",
+			}))
+		}
+	}
+}
+
+// Req: P-13 (a trusted certificate is used, by itself or by its thumbprint)
+func TestTheServersCertificateMayBeTrustedAsAFile(t *testing.T) {
+	s := start(t, settings{Variables: 10})
+	file := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate}))
+	check(t, open(t, newDriver(map[string]string{"server.pem": file}), opcua.Config{Endpoint: s.endpoint(), TrustedCertificateKey: "server.pem"}))
+	check(t, open(t, newDriver(nil), opcua.Config{Endpoint: s.endpoint(), TrustedThumbprint: strings.ToUpper(s.SHA1)}))
 }

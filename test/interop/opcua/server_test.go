@@ -49,6 +49,7 @@ type settings struct {
 	MaxNodesPerBrowse           int    `json:"maxNodesPerBrowse,omitempty"`
 	MaxBrowseContinuationPoints int    `json:"maxBrowseContinuationPoints,omitempty"`
 	MaxReferencesPerNode        int    `json:"maxReferencesPerNode,omitempty"`
+	KeySize                     int    `json:"keySize,omitempty"`
 	TrustClients                *bool  `json:"trustClients,omitempty"`
 	Advertise                   string `json:"advertise,omitempty"`
 }
@@ -137,8 +138,8 @@ func (s *server) ask(t testing.TB, word string, into any) {
 	}
 }
 
-// counts is what the server counted since its start.
-type counts struct{ Current, Cumulated, Rejected, Connections int }
+// counts is what the server counted since its start; CPU is in microseconds.
+type counts struct{ Current, Cumulated, Rejected, Connections, CPU int }
 
 func (s *server) counts(t testing.TB) (c counts) {
 	t.Helper()

@@ -5,6 +5,7 @@
 //   flat                 how many variables one single folder has
 //   maxSessions, maxNodesPerRead, maxNodesPerBrowse, maxBrowseContinuationPoints, maxReferencesPerNode
 //   trustClients         accept every client certificate (default true)
+//   keySize              of the server's certificate (default 2048)
 //   advertise            a host name to advertise instead of its own
 // It prints one line of JSON when it is ready, obeys one word a line on its standard input, answers each with one line
 // of JSON, and ends with its standard input.
@@ -25,6 +26,7 @@ const users = { operator: "secret" };
 async function main() {
   const pki = (name) => new opcua.OPCUACertificateManager({
     rootFolder: path.join(options.dir, name),
+    keySize: options.keySize || 2048,
     automaticallyAcceptUnknownCertificate: name === "users" || options.trustClients,
   });
   const certificates = pki("pki");
@@ -82,6 +84,8 @@ async function main() {
         tell({
           current: diagnostics.currentSessionCount, cumulated: diagnostics.cumulatedSessionCount,
           rejected: diagnostics.rejectedSessionCount, connections: server.currentChannelCount,
+          // Microseconds of CPU that this process has used.
+          cpu: process.cpuUsage().user + process.cpuUsage().system,
         });
         break;
       case "suspend":
@@ -94,9 +98,6 @@ async function main() {
         break;
       case "run":
         server.engine.setServerState(opcua.ServerState.Running);
-        tell({});
-        break;
-      case "gc":
         tell({});
         break;
       default:

@@ -10,11 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
+	"github.com/fieldplane/fieldplane/pkg/talos/ranges"
 )
 
 // ConditionBackInMaintenance is True on a machine that was configured and answers in maintenance mode again: it was
@@ -78,9 +80,47 @@ func (s *sweep) classify(ctx context.Context, a answer) error {
 	return s.observe(ctx, machine, a)
 }
 
+// maxWaiting is how many machines of a cluster may be there that nobody approved, before no other is registered: twice as
+// many as it can declare addresses. One peer that shows another identity in every sweep would else fill the store, and then
+// nothing of any plant could be written.
+const maxWaiting = 2 * ranges.MaxCandidates
+
+// tooManyError is the error for a machine that is one too many to be registered.
+type tooManyError struct {
+	waiting int
+	addr    netip.Addr
+}
+
+func (e *tooManyError) Error() string {
+	return fmt.Sprintf("%d machines of this cluster are not approved, so the one at %s is not registered: approve those that are meant, and delete the others; an address at which ever new ones answer is no machine",
+		e.waiting, e.addr)
+}
+
+// waiting counts the cluster's machines that nobody approved.
+func (s *sweep) waiting() int {
+	machines, err := s.machines.TalosMachines(s.cluster.Namespace).List(labels.Everything())
+	if err != nil {
+		return 0 // a lister of a cache does not fail
+	}
+
+	waiting := 0
+
+	for _, machine := range machines {
+		if machine.Spec.ClusterRef.Name == s.cluster.Name && !ptr.Deref(machine.Spec.Approved, false) {
+			waiting++
+		}
+	}
+
+	return waiting
+}
+
 // register creates the machine, or returns the one that took the name first: two machines with one UUID in one sweep
 // race here, and the API server decides.
 func (s *sweep) register(ctx context.Context, addr netip.Addr, id identity.Identity) (*v1alpha1.TalosMachine, error) {
+	if waiting := s.waiting(); waiting >= maxWaiting {
+		return nil, &tooManyError{waiting: waiting, addr: addr}
+	}
+
 	machines := s.client.TalosV1alpha1().TalosMachines(s.cluster.Namespace)
 
 	created, err := machines.Create(ctx, &v1alpha1.TalosMachine{

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -567,6 +568,41 @@ func TestWhoeverShowsTheIdentityOfAMachineThatRunsElsewhereChangesNothing(t *tes
 
 		if !meta.IsStatusConditionTrue(w.machine(uuidA).Status.Conditions, ConditionBackInMaintenance) {
 			t.Error("it was wiped, and nobody is told")
+		}
+	})
+}
+
+// One peer that shows ever new identities must not fill the store.
+// Req: T-05, T-09
+func TestNoMachineIsRegisteredWhereTooManyWaitAlready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant()
+		p.put("192.0.2.7", &node{hardware: box(uuidA, 1)})
+
+		objects := []runtime.Object{clusterOf("c", addresses("192.0.2.7"))}
+		for n := range maxWaiting {
+			other := box(fmt.Sprintf("6f7a1c52-3b1e-4d8f-9a60-0cc4%08x", n), 2)
+			other.Serial, other.Links = fmt.Sprint(n), nil
+			objects = append(objects, byHand(other))
+		}
+
+		w := start(t, p, objects...)
+		w.pass(Interval)
+
+		if n := len(w.machines()); n != maxWaiting {
+			t.Fatalf("%d machines", n)
+		}
+
+		ready := meta.FindStatusCondition(w.cluster("c").Status.Conditions, ConditionDiscoveryReady)
+		if ready == nil || ready.Reason != reasonRegistrationFailed || !strings.Contains(ready.Message, "192.0.2.7") || !strings.Contains(ready.Message, "delete") {
+			t.Errorf("%+v", ready)
+		}
+
+		w.remove(objects[1].(*v1alpha1.TalosMachine).Name) //nolint:forcetypeassert // as made above
+		w.pass(2 * Interval)
+
+		if w.machine(uuidA) == nil {
+			t.Error("there is room for it")
 		}
 	})
 }

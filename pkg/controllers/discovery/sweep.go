@@ -307,7 +307,11 @@ func (s *sweep) settle(ctx context.Context, a answer) {
 
 // worthAnotherAttempt tells an API server that was slow or busy from one that refused.
 func worthAnotherAttempt(err error) bool {
+	var tooMany *tooManyError
+
 	switch {
+	case errors.As(err, &tooMany):
+		return false
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsUnauthorized(err):
 		return false
 	default:

@@ -572,6 +572,22 @@ func TestWhoeverShowsTheIdentityOfAMachineThatRunsElsewhereChangesNothing(t *tes
 	})
 }
 
+// Req: T-09
+func TestOfEverNewFindingsTheLatestAreRemembered(t *testing.T) {
+	f, cluster, now := newFindings(), clusterOf("c", addresses("192.0.2.7")), time.Unix(1000, 0)
+
+	for n := range maxStanding + 100 {
+		if !f.due(cluster, findingKey{addr: "192.0.2.7", read: fmt.Sprint(n)}, now.Add(time.Duration(n)*time.Second)) {
+			t.Fatalf("finding %d is not told", n)
+		}
+	}
+
+	known := f.clusters[cluster.UID]
+	if len(known) != maxStanding || known[findingKey{addr: "192.0.2.7", read: "99"}] != nil || known[findingKey{addr: "192.0.2.7", read: "100"}] == nil {
+		t.Errorf("%d are remembered", len(known))
+	}
+}
+
 // One peer that shows ever new identities must not fill the store.
 // Req: T-05, T-09
 func TestNoMachineIsRegisteredWhereTooManyWaitAlready(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
+	"github.com/fieldplane/fieldplane/pkg/talos/ranges"
 )
 
 // Reasons of the Warning Events on a TalosCluster.
@@ -36,6 +37,8 @@ const (
 	maxFindings = 32
 	// repeatEvent is how long a finding that stays is told once (T-09).
 	repeatEvent = time.Hour
+	// maxStanding bounds the findings of a cluster that are remembered: a peer may show another identity each time.
+	maxStanding = 2 * ranges.MaxCandidates
 	// maxMessage keeps an Event's message within what the API takes.
 	maxMessage = 1000
 )
@@ -311,6 +314,10 @@ func (f *findings) due(cluster *v1alpha1.TalosCluster, key findingKey, now time.
 
 	s := known[key]
 	if s == nil {
+		if len(known) >= maxStanding {
+			dropLongestUnseen(known)
+		}
+
 		known[key] = &standing{since: now, told: now, seen: now}
 
 		return true
@@ -325,6 +332,21 @@ func (f *findings) due(cluster *v1alpha1.TalosCluster, key findingKey, now time.
 	s.told = now
 
 	return true
+}
+
+func dropLongestUnseen(known map[findingKey]*standing) {
+	var (
+		longest findingKey
+		since   time.Time
+	)
+
+	for key, s := range known {
+		if since.IsZero() || s.seen.Before(since) {
+			longest, since = key, s.seen
+		}
+	}
+
+	delete(known, longest)
 }
 
 // lists are the findings of one sweep in the form of the status: newest first, and among equally old ones in the order

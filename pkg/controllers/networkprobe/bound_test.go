@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,11 +163,18 @@ func TestAControllersProbeStaysOnItsLostNodeAndTheControllerIsTold(t *testing.T)
 	pod := p.pod(name)
 	pod.Spec.NodeName, pod.Status.Phase = "edge-1", corev1.PodRunning
 	p.update(pod)
+	p.settle()
 	if err := p.host.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "nodes"},
 		node("edge-1", nil, corev1.ConditionUnknown, p.clock.Now()), ""); err != nil {
 		t.Fatal(err)
 	}
-	p.clock.Step(time.Minute)
+	if after, err := p.once(); err != nil || after != NodeLostAfter || len(p.writes) > 0 {
+		t.Fatalf("is looked at again after %s, %v; wrote %q", after, err, p.writes)
+	}
+	if got := p.events(); got != "" {
+		t.Errorf("a moment is told: %s", got)
+	}
+	p.clock.Step(NodeLostAfter)
 	p.expect("it can go nowhere")
 	if got := p.events(); strings.Count(got, "ProbeNodeLost Node edge-1 is unreachable: probe "+name) != 1 {
 		t.Errorf("events: %s", got)

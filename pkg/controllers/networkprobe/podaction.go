@@ -58,7 +58,11 @@ func decide(have, want *corev1.Pod, node nodeHealth, now time.Time) decision {
 	}
 	if node.lost && pinnedAsWanted(have, want) {
 		// It cannot move, and measures again as soon as its node is back: a new one would only begin anew.
-		return decideOnNode(have, want, now)
+		d := decideOnNode(have, want, now)
+		if wait := NodeLostAfter - now.Sub(node.since); wait > 0 {
+			d.after = earliest(d.after, wait)
+		}
+		return d
 	}
 	if node.lost {
 		if wait := max(NodeLostAfter-now.Sub(node.since), remakeInterval-now.Sub(have.CreationTimestamp.Time)); wait > 0 {

@@ -318,7 +318,7 @@ func (c *Controller) ensurePod(ctx context.Context, s shard, have, want *corev1.
 		return "", d.after, c.deletePod(ctx, have, true, d.why)
 	case keepPod, awaitPod:
 	}
-	if s.controller != nil && node.lost {
+	if s.controller != nil && node.lost && c.clock.Since(node.since) >= NodeLostAfter {
 		c.events.warn(reference(v1alpha1.SchemeGroupVersion.String(), "Controller", s.controller), "ProbeNodeLost",
 			fmt.Sprintf("%s: probe %s measures nothing, and can run on no other node", sentence(node.why), s.name))
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
@@ -171,6 +173,14 @@ func probeIdentity(i *driver.Identity) *v1alpha1.DeviceIdentity {
 		}, raw)
 	}
 	return &v1alpha1.DeviceIdentity{Vendor: text(i.Vendor), Product: text(i.Product), Serial: text(i.Serial), Revision: text(i.Revision)}
+}
+
+// probeChannels is how many channels the probe found, within what a probe lists; nil before it looked.
+func probeChannels(c api.ChannelSummary) *int32 {
+	if c.Revision == "" {
+		return nil
+	}
+	return ptr.To(int32(min(max(c.Count, 0), driver.MaxChannels)))
 }
 
 // health is the probe's NE 107 signal, if it is one.

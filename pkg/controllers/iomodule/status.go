@@ -21,6 +21,8 @@ type verdict struct {
 	message  string
 	health   v1alpha1.ModuleHealth
 	identity *v1alpha1.DeviceIdentity
+	// channels is how many the probe found on the device; nil if it did not look yet, or does not answer.
+	channels *int32
 	// otherDevice: what the former device said of itself is not true of this one.
 	otherDevice        bool
 	probePod           string
@@ -46,6 +48,7 @@ func conclude(e evidence, entry *api.ModuleState) verdict {
 		v.health = v1alpha1.HealthFailure
 	}
 	v.identity = probeIdentity(entry.Identity)
+	v.channels = probeChannels(entry.Channels)
 	return v
 }
 
@@ -56,9 +59,9 @@ func nextStatus(module *v1alpha1.IOModule, v verdict, now metav1.Time) v1alpha1.
 		status.LastTransitionTime = &now
 	}
 	status.State, status.Reason, status.Message, status.Health = v.state, v.reason, v.message, v.health
+	status.ChannelCount = channelCount(module, v)
 	status.ObservedGeneration = v.observedGeneration
 	status.ProbePodName = v.probePod
-	status.ChannelCount = channelCount(module)
 	// What a device said of itself stays known while it is silent.
 	if v.identity != nil || v.otherDevice {
 		status.Identity = v.identity
@@ -90,12 +93,22 @@ func readiness(state v1alpha1.ModuleState) metav1.ConditionStatus {
 	}
 }
 
-// channelCount is the number of declared channels. A protocol that can be browsed and declares none has a number that
-// is not known.
-func channelCount(module *v1alpha1.IOModule) *int32 {
-	n := len(module.Spec.Channels)
-	if n == 0 && (module.Spec.Protocol == v1alpha1.ProtocolOPCUA || module.Spec.Protocol == v1alpha1.ProtocolEtherNetIP) {
+// channelCount is the number of channels: of a protocol that can be browsed those that the probe found, which stay known
+// while nobody can look; of any other those that are declared. Before the first look a device that can be browsed and
+// declares none has a number that is not known.
+func channelCount(module *v1alpha1.IOModule, v verdict) *int32 {
+	declared := ptr.To(int32(len(module.Spec.Channels)))
+	if module.Spec.Protocol != v1alpha1.ProtocolOPCUA && module.Spec.Protocol != v1alpha1.ProtocolEtherNetIP {
+		return declared
+	}
+	switch {
+	case v.channels != nil:
+		return v.channels
+	case module.Status.ChannelCount != nil && module.Status.ObservedGeneration == v.observedGeneration && !v.otherDevice:
+		return module.Status.ChannelCount
+	case *declared > 0:
+		return declared
+	default:
 		return nil
 	}
-	return ptr.To(int32(n))
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
 func begin() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
@@ -67,25 +69,52 @@ func TestTheStatusOfAVerdict(t *testing.T) {
 
 // Req: P-06
 func TestTheNumberOfChannels(t *testing.T) {
+	const generation = 4
+	n := ptr.To[int32]
 	for _, tc := range []struct {
 		name     string
 		protocol v1alpha1.Protocol
 		declared int
+		// before is what the status says, of the generation observed.
+		before   *int32
+		observed int64
+		found    *int32
+		other    bool
 		want     *int32
 	}{
-		{"modbus declares all it has", v1alpha1.ProtocolModbus, 2, ptr.To[int32](2)},
-		{"modbus without channels has none", v1alpha1.ProtocolModbus, 0, ptr.To[int32](0)},
-		{"opcua may declare some", v1alpha1.ProtocolOPCUA, 1, ptr.To[int32](1)},
-		{"opcua that declares none is not known", v1alpha1.ProtocolOPCUA, 0, nil},
-		{"ethernetip that declares none is not known", v1alpha1.ProtocolEtherNetIP, 0, nil},
-		{"simulation declares all it has", v1alpha1.ProtocolSimulation, 0, ptr.To[int32](0)},
+		{name: "modbus declares all it has", protocol: v1alpha1.ProtocolModbus, declared: 2, found: n(3), want: n(2)},
+		{name: "modbus without channels has none", protocol: v1alpha1.ProtocolModbus, want: n(0)},
+		{name: "simulation declares all it has", protocol: v1alpha1.ProtocolSimulation, want: n(0)},
+		{name: "opcua may declare some before it is browsed", protocol: v1alpha1.ProtocolOPCUA, declared: 1, want: n(1)},
+		{name: "opcua that declares none is not known", protocol: v1alpha1.ProtocolOPCUA},
+		{name: "ethernetip that declares none is not known", protocol: v1alpha1.ProtocolEtherNetIP},
+		{name: "opcua has what was found", protocol: v1alpha1.ProtocolOPCUA, declared: 1, found: n(900), want: n(900)},
+		{name: "ethernetip has what was found, be it none", protocol: v1alpha1.ProtocolEtherNetIP, found: n(0), want: n(0)},
+		{name: "what was found stays known while the probe is away", protocol: v1alpha1.ProtocolOPCUA, before: n(900), observed: generation, want: n(900)},
+		{name: "what was found under another specification is not", protocol: v1alpha1.ProtocolOPCUA, before: n(900), observed: generation - 1},
+		{name: "what was found on another device is not", protocol: v1alpha1.ProtocolOPCUA, declared: 1, before: n(900), observed: generation, other: true, want: n(1)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			module := &v1alpha1.IOModule{Spec: v1alpha1.IOModuleSpec{Protocol: tc.protocol, Channels: make([]v1alpha1.Channel, tc.declared)}}
-			if got := channelCount(module); !ptr.Equal(got, tc.want) {
+			module.Status.ChannelCount, module.Status.ObservedGeneration = tc.before, tc.observed
+			v := verdict{channels: tc.found, otherDevice: tc.other, observedGeneration: generation}
+			if got := nextStatus(module, v, metav1.NewTime(begin())).ChannelCount; !ptr.Equal(got, tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+	for name, c := range map[string]struct {
+		summary api.ChannelSummary
+		want    *int32
+	}{
+		"not discovered yet": {api.ChannelSummary{Count: 5}, nil},
+		"discovered":         {api.ChannelSummary{Revision: "r", Count: 5}, n(5)},
+		"claimed too many":   {api.ChannelSummary{Revision: "r", Count: 1 << 40}, n(driver.MaxChannels)},
+		"claimed less":       {api.ChannelSummary{Revision: "r", Count: -1}, n(0)},
+	} {
+		if got := conclude(connected, &api.ModuleState{Found: true, Connected: true, Channels: c.summary}).channels; !ptr.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 type target struct {
 	client        versioned.Interface
 	configuration configurationReader
+	channels      channelsReader
 	// secrets are those of the core API, for gen-secrets alone.
 	secrets   corev1client.SecretsGetter
 	namespace string
@@ -109,6 +110,7 @@ func newCommand(p plugin) *cobra.Command {
 		newDiscoverCommand(p), newPendingCommand(p),
 		newApproveCommand(p), newUnapproveCommand(p), newRejectCommand(p), newUnrejectCommand(p),
 		newConfigCommand(p), newRebootCommand(p), newGenSecretsCommand(p),
+		newChannelsCommand(p),
 	)
 	return cmd
 }
@@ -147,6 +149,7 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 		client:        client,
 		secrets:       core,
 		configuration: newConfigurationReader(client.TalosV1alpha1().RESTClient()),
+		channels:      newChannelsReader(client.PhysicalV1alpha1().RESTClient()),
 		namespace:     namespace,
 	}, nil
 }

@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	physical "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned/fake"
 )
@@ -99,6 +100,8 @@ type session struct {
 	configuration    string
 	configurationErr error
 	asked            []string
+	// pages is what the server answers to iomodules/channels.
+	pages func(next string) (*physical.IOModuleChannels, error)
 	// generate makes secrets; by default the same ones every time, since making them takes a second.
 	generate func(talosVersion string) ([]byte, error)
 	// steps happen one after another, each while the plugin pauses.
@@ -110,6 +113,7 @@ type session struct {
 
 func newSession(objects ...runtime.Object) *session {
 	s := &session{client: fake.NewSimpleClientset(objects...), core: kubefake.NewClientset(), namespace: "site-a", generate: func(string) ([]byte, error) { return oneBundle() }}
+	s.pages = func(string) (*physical.IOModuleChannels, error) { return &physical.IOModuleChannels{}, nil }
 	// The fake knows no requests that are posted and not stored.
 	s.client.PrependReactor("create", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.GetSubresource() == "discover", &v1alpha1.DiscoveryRequest{Status: v1alpha1.DiscoveryRequestStatus{RequestedAt: ptr.To(metav1.NewTime(now()))}}, nil
@@ -170,6 +174,10 @@ func (s *session) run(t *testing.T, args ...string) *session {
 				configuration: func(_ context.Context, namespace, machine string, diff bool) ([]byte, error) {
 					s.asked = append(s.asked, fmt.Sprintf("%s/%s diff=%v", namespace, machine, diff))
 					return []byte(s.configuration), s.configurationErr
+				},
+				channels: func(_ context.Context, namespace, module, next string) (*physical.IOModuleChannels, error) {
+					s.asked = append(s.asked, fmt.Sprintf("%s/%s %q", namespace, module, next))
+					return s.pages(next)
 				},
 			}, nil
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
 )
@@ -16,6 +17,9 @@ const (
 	maxTurns = 3
 	// maxSilences in a row end the verification: one channel may be what the device never answers, several are the link.
 	maxSilences = 3
+	// verifyTime bounds the verification, or half of what the context leaves if that is less: a long map behind a slow
+	// gateway is listed all the same, its rest unverified.
+	verifyTime = 30 * time.Second
 )
 
 // declaredChannel is a channel of the configuration, and how one element of it is read.
@@ -31,6 +35,10 @@ func (d *device) Channels(ctx context.Context, limit int) (driver.ChannelList, e
 		limit = driver.MaxChannels
 	}
 	list := driver.ChannelList{Items: make([]driver.ChannelInfo, 0, min(limit, len(d.channels)))}
+	until := time.Now().Add(verifyTime)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/2 < verifyTime {
+		until = time.Now().Add(time.Until(deadline) / 2)
+	}
 	silences := 0
 	for _, c := range d.channels {
 		if len(list.Items) == limit {
@@ -38,7 +46,7 @@ func (d *device) Channels(ctx context.Context, limit int) (driver.ChannelList, e
 			break
 		}
 		info := c.info()
-		if d.verify && c.Access != driver.AccessWrite {
+		if d.verify && c.Access != driver.AccessWrite && (len(list.Items) == 0 || time.Now().Before(until)) {
 			err := d.verifyChannel(ctx, c)
 			failure, ok := errors.AsType[*driver.Error](err)
 			silent := ok && failure.Reason == driver.ReasonTimeout && ctx.Err() == nil
@@ -98,10 +106,18 @@ func (d *device) verifyChannel(ctx context.Context, c declaredChannel) error {
 			r.size = (n + 7) / 8
 		}
 		var err error
+		var took time.Duration
 		for range maxTurns {
-			if _, err = d.fetch(ctx, r, true); err == nil || driver.ReasonOf(err) != driver.ReasonNotMeasured {
+			started := time.Now()
+			_, err = d.fetch(ctx, r, true)
+			took = time.Since(started)
+			if err == nil || driver.ReasonOf(err) != driver.ReasonNotMeasured {
 				break
 			}
+		}
+		// As much time for others as this took: a serial bus behind a gateway may have little to spare.
+		if err == nil {
+			err = rest(ctx, took)
 		}
 		if err != nil {
 			return err
@@ -110,4 +126,16 @@ func (d *device) verifyChannel(ctx context.Context, c declaredChannel) error {
 		left -= n
 	}
 	return nil
+}
+
+// rest waits, unless the context ends first.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return linkError(ctx.Err(), "resting between two reads")
+	}
 }

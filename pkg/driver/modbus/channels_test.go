@@ -156,3 +156,23 @@ func TestVerificationTellsALinkFromAChannel(t *testing.T) {
 		}
 	})
 }
+
+// Req: P-06
+func TestALongMapOfASlowDeviceIsListedWithoutItsRestBeingVerified(t *testing.T) {
+	dev := plc(t, 1)
+	dev.Delay(timeout / 4)
+	c := Config{Endpoint: dev.Endpoint(), UnitID: 1, Verify: true}
+	for i := range 1000 {
+		c.Channels = append(c.Channels, driver.Channel{Name: fmt.Sprint(i), Address: "holding:900"})
+	}
+	d := open(t, newDriver(), c)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*timeout)
+	defer cancel()
+	list, err := d.Channels(ctx, 0)
+	if err != nil || len(list.Items) != 1000 || list.Items[0].Problem != driver.ReasonConfigurationError || list.Items[999].Problem != "" {
+		t.Errorf("%d channels, %v", len(list.Items), err)
+	}
+	if n := dev.Requests(); n < 3 || n > 40 {
+		t.Errorf("%d requests", n)
+	}
+}

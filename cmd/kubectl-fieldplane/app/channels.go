@@ -139,6 +139,7 @@ func (c listChannels) readOnce(ctx context.Context) (*v1alpha1.IOModuleChannels,
 			all = page
 		} else {
 			all.Items = append(all.Items, page.Items...)
+			all.Truncated = all.Truncated || page.Truncated
 		}
 		if next = page.Continue; next == "" || len(page.Items) == 0 {
 			all.Continue, all.RemainingItemCount = "", nil

@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/test/harness"
 )
 
 // lifePeriod is how old a sign of life may be, and slack what a loaded machine may add.
@@ -33,9 +35,19 @@ func (s site) addSimulated(t *testing.T, name, controller string) {
 // beat patches a Controller's lastAlive, as a simulator does.
 func (s site) beat(t *testing.T, name string, at time.Time) {
 	t.Helper()
+	if failure := s.tryBeat(t, name, at); failure != "" {
+		t.Fatal(failure)
+	}
+}
+
+func (s site) tryBeat(t *testing.T, name string, at time.Time) string {
+	t.Helper()
 	_, err := s.client.PhysicalV1alpha1().Controllers(s.name).Patch(t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"status":{"lastAlive":%q}}`, at.UTC().Format(time.RFC3339)), metav1.PatchOptions{}, "status")
-	must(t, err)
+	if err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // simulation is a Controller that is one.
@@ -124,8 +136,17 @@ func TestASimulationLivesAsItsControllerDoes(t *testing.T) {
 			}
 			s.addController(t, "line", simulation(v1alpha1.HeartbeatExternal))
 			s.verdict(t, onlineLimit, "level", v1alpha1.ModuleUnknown, "NeverSeen")
-			s.beat(t, "line", time.Now())
+			simulator := s
+			simulator.client = bind(t, s.name, "simulator."+s.name, "fieldplane-simulator")
+			harness.Eventually(t, onlineLimit, func() string {
+				// It takes a moment until a right is known.
+				return simulator.tryBeat(t, "line", time.Now())
+			})
 			s.verdict(t, onlineLimit, "level", v1alpha1.ModuleOnline, "ControllerAlive")
+			if _, err := simulator.client.PhysicalV1alpha1().Controllers(s.name).Patch(t.Context(), "line", types.MergePatchType,
+				[]byte(`{"spec":{"heartbeat":"Managed"}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
+				t.Errorf("a simulator may change the specification: %v", err)
+			}
 			// It stops; the server has not beaten for it.
 			s.verdict(t, lifePeriod+slack, "level", v1alpha1.ModuleOffline, "ControllerSilent")
 			s.beat(t, "line", time.Now())

@@ -14,6 +14,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
@@ -367,6 +368,19 @@ func (n *Node) serveLocked(s *server) {
 // listenLocked opens the port and accepts.
 func (n *Node) listenLocked() error {
 	listener, err := net.ListenTCP("tcp4", &n.address)
+
+	// A program that this process is just starting holds all that was open for a moment, a port that was closed meanwhile
+	// too.
+	for range 100 {
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+
+		time.Sleep(10 * time.Millisecond)
+
+		listener, err = net.ListenTCP("tcp4", &n.address)
+	}
+
 	if err != nil {
 		return err
 	}

@@ -114,7 +114,9 @@ func ExampleAt(third int) Spec {
 		Disks: []talosnode.Disk{{Path: "/dev/vda", SizeBytes: 34_359_738_368, Transport: "virtio"}},
 	}
 
-	uuid := func(last int) string { return fmt.Sprintf("3f1d2c%02x-5a69-4788-9c0d-1e2f3a4b5c%02d", (third+25)&0xff, last) }
+	uuid := func(last int) string {
+		return fmt.Sprintf("3f1d2c%02x-5a69-4788-9c0d-1e2f3a4b5c%02d", (third+25)&0xff, last)
+	}
 	sharedUUID := fmt.Sprintf("b2f8a6%02x-1c3e-4a57-8d90-6e5f7a8b9c0d", (third+162)&0xff)
 
 	line := func(id uint8, product string, values ...uint16) ModbusUnit {

@@ -335,7 +335,7 @@ func mustPlugin(t *testing.T, args ...string) string {
 func told(t *testing.T, namespace, kind, name, level, reason string) string {
 	t.Helper()
 	var lines []string
-	harness.Eventually(t, onlineLimit, func() string {
+	harness.Eventually(t, turnLimit, func() string {
 		all := eventsOn(t, namespace, kind, name)
 		if lines = withReason(all, level, reason); len(lines) == 0 {
 			return fmt.Sprintf("told is %q", all)

@@ -3,12 +3,17 @@ package probe
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 )
 
 // maxCredential bounds one file: a Secret holds 1 MiB.
 const maxCredential = 1 << 20
+
+// ApplicationKey is the key of the PEM certificate and RSA key by which OPC UA servers know this probe. Without it a probe
+// makes its own, with every start, and servers that trust only whom they know must be told anew.
+const ApplicationKey = "opcua-application.pem"
 
 // credentialKey is what a key of a Secret may be, and thus a name without a way out of the directory.
 var credentialKey = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,252}$`)
@@ -20,7 +25,7 @@ type CredentialFiles string
 // Read returns what the file of the key holds now.
 func (dir CredentialFiles) Read(key string) ([]byte, error) {
 	if dir == "" {
-		return nil, fmt.Errorf("this probe was given no directory of credentials")
+		return nil, fmt.Errorf("this probe was given no directory of credentials: %w", fs.ErrNotExist)
 	}
 	if !credentialKey.MatchString(key) {
 		return nil, fmt.Errorf("%q cannot be the key of a Secret", key)

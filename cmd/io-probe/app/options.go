@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
+
+	"github.com/fieldplane/fieldplane/pkg/probe"
 )
 
 // DefaultCredentialsDir is where a probe's pod mounts the Secret of the devices' credentials.
@@ -85,7 +87,9 @@ Channels are discovered once a device is Online, whenever it comes back, and whe
 changes: at most 10,000 of a module, within a minute, two modules at once.
 
 Credentials of devices are files in --credentials-dir, named by the keys of the modules' specifications. A file
-that changes is used by the next connection, and closes the connection that was made with what it held before.`,
+that changes is used by the next connection, and closes the connection that was made with what it held before.
+` + probe.ApplicationKey + ` there, if it is, is the PEM certificate (its URI name is the application's) and RSA key by which
+OPC UA servers know this probe; otherwise it makes one whenever it starts.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

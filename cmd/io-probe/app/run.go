@@ -67,8 +67,10 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 		return counted((&net.Dialer{}).DialContext, dials.MustCurryWith(prometheus.Labels{"protocol": string(protocol)}))
 	}
 	devices := probe.Drivers{
-		Modbus:     modbus.New(dial(v1alpha1.ProtocolModbus), connects),
-		OPCUA:      opcua.New(dial(v1alpha1.ProtocolOPCUA), connects, opcua.Options{Credentials: probe.CredentialFiles(o.CredentialsDir).Read}),
+		Modbus: modbus.New(dial(v1alpha1.ProtocolModbus), connects),
+		OPCUA: opcua.New(dial(v1alpha1.ProtocolOPCUA), connects, opcua.Options{
+			Credentials: probe.CredentialFiles(o.CredentialsDir).Read, ApplicationKey: probe.ApplicationKey,
+		}),
 		EtherNetIP: ethernetip.New(dial(v1alpha1.ProtocolEtherNetIP), connects, binary.BigEndian.Uint32(random[4:])),
 		Now:        time.Now,
 		Start:      time.Now(),

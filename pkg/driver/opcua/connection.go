@@ -145,7 +145,7 @@ func (c *connection) acquire(ctx context.Context) (s *session, fresh bool, err e
 // look compares the credentials with those that are in use: what was changed is used at once, and what was taken
 // away is used no longer. mu is held.
 func (c *connection) look() {
-	if c.opener.config.CredentialsKey == "" && c.opener.config.TrustedCertificateKey == "" {
+	if c.opener.config.CredentialsKey == "" && c.opener.config.TrustedCertificateKey == "" && c.opener.applicationKey == "" {
 		return
 	}
 	now := time.Now()
@@ -153,7 +153,7 @@ func (c *connection) look() {
 		return
 	}
 	c.looked = now
-	secrets, err := readSecrets(c.opener.config, c.credentials)
+	secrets, err := readSecrets(c.opener.config, c.opener.applicationKey, c.credentials)
 	if c.current != nil && (err != nil || secrets.digest != c.current.secrets) {
 		c.release(c.current)
 	}
@@ -166,7 +166,7 @@ func (c *connection) look() {
 func (c *connection) open(a *attempt, unreachable bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, openBound*c.opener.config.Timeout)
 	defer cancel()
-	secrets, err := readSecrets(c.opener.config, c.credentials)
+	secrets, err := readSecrets(c.opener.config, c.opener.applicationKey, c.credentials)
 	var s *session
 	if err == nil {
 		s, err = c.connect(ctx, a, unreachable, secrets)

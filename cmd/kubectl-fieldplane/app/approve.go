@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
@@ -402,17 +403,13 @@ func listDisks(disks []v1alpha1.MachineDisk) string {
 	if len(disks) == 0 {
 		return " The machine's disks are not known."
 	}
-	lines := make([]string, 0, len(disks))
+	var lines strings.Builder
+	table := printers.GetNewTabWriter(&lines)
 	for _, disk := range disks {
-		line := "  " + clean(disk.Path) + "  " + size(disk.SizeBytes) + "  " + diskType(disk)
-		for _, part := range []string{disk.Model, disk.Serial} {
-			if part != "" {
-				line += "  " + clean(part)
-			}
-		}
-		lines = append(lines, line)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", clean(disk.Path), size(disk.SizeBytes), diskType(disk), orNone(disk.Model), orNone(disk.Serial))
 	}
-	return " The machine reports:\n" + strings.Join(lines, "\n")
+	_ = table.Flush()
+	return " The machine reports:\n" + strings.TrimRight(lines.String(), "\n")
 }
 
 func (a approve) refuseFingerprint(shown, wanted *v1alpha1.TalosMachine, renewal string) error {

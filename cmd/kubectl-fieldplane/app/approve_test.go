@@ -104,9 +104,9 @@ func differenceOfSpecs(t *testing.T, a, b v1alpha1.TalosMachineSpec) []change {
 // Req: T-11, T-13, T-18
 func TestApproveRefuses(t *testing.T) {
 	const disks = "The machine reports:\n" +
-		"  /dev/nvme0n1  960 GB  nvme  PM9A3  S64G\n" +
-		"  /dev/sda  4.0 TB  hdd  ST4000NM  ZC1A\n" +
-		"  /dev/sdb  4.0 TB  hdd  ST4000NM  ZC1B\n"
+		"  /dev/nvme0n1   960 GB   nvme   PM9A3      S64G\n" +
+		"  /dev/sda       4.0 TB   hdd    ST4000NM   ZC1A\n" +
+		"  /dev/sdb       4.0 TB   hdd    ST4000NM   ZC1B\n"
 	approve := func(args ...string) []string { return append([]string{"approve", "machine", uuid}, args...) }
 	unverifiedByManifest := func(m *v1alpha1.TalosMachine) {
 		m.Spec.AcceptUnverifiedFingerprint = true
@@ -245,7 +245,7 @@ func TestApproveAccepts(t *testing.T) {
 				if spec.Install.Disk != "/dev/sdb" || !spec.Install.Wipe || len(spec.ConfigPatches) != 1 {
 					t.Errorf("stored %+v", spec)
 				}
-			}, out: "Stored before, and approved with it:\n  spec.configPatches   1 in spec.configPatches\n  spec.install.disk    /dev/sdb\n  spec.install.wipe    true\n"},
+			}, out: "Stored before, and approved with it:\n  spec.configPatches   1, shown by kubectl get -o yaml\n  spec.install.disk    /dev/sdb\n  spec.install.wipe    true\n"},
 		{name: "another disk than the stored one, without its wipe", edit: func(m *v1alpha1.TalosMachine) {
 			m.Spec.Install = &v1alpha1.MachineInstall{Disk: "/dev/sdb", Wipe: true}
 		}, args: approvalArgs("-y"),

@@ -59,7 +59,8 @@ func TestConfigTellsWhatTheServerAnswers(t *testing.T) {
 			"it is get on talosmachines/config, which the ClusterRole fieldplane-talos-operator has. Ask for a RoleBinding in namespace site-a, and check with: " +
 				"kubectl auth can-i get talosmachines.talos.fieldplane.dev/" + uuid + " --subresource=config -n site-a"},
 		{"it has no role yet", apierrors.NewConflict(group, uuid, errors.New("render: machine role is not set")), "machine role is not set", "Settle what the server names"},
-		{"the machine does not answer", apierrors.NewServiceUnavailable("192.0.2.10 does not answer"), "192.0.2.10 does not answer", "kubectl get apiservice"},
+		{"the server does not answer", apierrors.NewServiceUnavailable("192.0.2.10 does not answer"), "192.0.2.10 does not answer", "kubectl get apiservice"},
+		{"the machine does not answer", apierrors.NewServiceUnavailable("the machine did not tell its configuration: nothing answers"), "nothing answers", "kubectl -n site-a describe talosmachine " + uuid},
 		{"the server is older", apierrors.NewGenericServerResponse(404, "get", group, uuid, "404 page not found", 0, true), "does not know talosmachines/config", "older than this plugin"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -109,7 +109,7 @@ func walk(path string, value any, lines map[string]string) {
 	case []any:
 		if path == "spec.configPatches" {
 			// A patch may hold anything, and is long: kubectl get -o yaml shows it to whoever may read it.
-			lines[path] = fmt.Sprintf("%d in spec.configPatches", len(value))
+			lines[path] = fmt.Sprintf("%d, shown by kubectl get -o yaml", len(value))
 			return
 		}
 		var scalars []string

@@ -257,6 +257,7 @@ func (d discover) report(ctx context.Context, cluster *v1alpha1.TalosCluster, kn
 		if err := print(findingTable(found, d.clock.Now())); err != nil {
 			return err
 		}
+		printHints(d.Out, found)
 	}
 	if failed := meta.FindStatusCondition(cluster.Status.Conditions, "DiscoveryReady"); failed != nil && failed.Status == metav1.ConditionFalse {
 		return told("the sweep ended with a failure: "+clean(failed.Message), "What is not registered yet is tried again with the next sweep, within a minute.")

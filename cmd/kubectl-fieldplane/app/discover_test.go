@@ -83,10 +83,14 @@ new     5d5d5544-004d-4b10-8056-b4c04f4a3134   192.0.2.22   9XK1J44   Dell Inc. 
 known   4c4c4544-004d-4b10-8056-b4c04f4a3133   192.0.2.10   7MK1J33   Dell Inc. PowerEdge R650   /dev/nvme0n1 960 GB, /dev/sda 4.0 TB, /dev/sdb 4.0 TB   approval
 
 With an identity that is incomplete or in doubt:
-NAMESPACE   CLUSTER   ADDRESS      SERIAL    PROBLEM                                           MACHINE                                SINCE       HINT
-site-a      plant     192.0.2.20   <none>    missing: uuid, serial                             not registered                         <unknown>   qm set ID --smbios1 serial=S
-site-a      plant     192.0.2.21   OTHER     has the UUID of another machine                   not registered                         <unknown>   looks like another box
-site-a      plant     192.0.2.22   7MK1J33   shares its serial or a MAC with another machine   5d5d5544-004d-4b10-8056-b4c04f4a3134   <unknown>   same serial
+NAMESPACE   CLUSTER   ADDRESS      SERIAL    PROBLEM                                           MACHINE                                SINCE
+site-a      plant     192.0.2.20   <none>    missing: uuid, serial                             not registered                         <unknown>
+site-a      plant     192.0.2.21   OTHER     has the UUID of another machine                   not registered                         <unknown>
+site-a      plant     192.0.2.22   7MK1J33   shares its serial or a MAC with another machine   5d5d5544-004d-4b10-8056-b4c04f4a3134   <unknown>
+
+192.0.2.20: qm set ID --smbios1 serial=S
+192.0.2.21: looks like another box
+192.0.2.22: same serial
 `)
 	if want := "waiting for the sweep to begin\n"; s.errOut != want {
 		t.Errorf("lines for no terminal: %q, want %q", s.errOut, want)

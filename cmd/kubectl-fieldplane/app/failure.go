@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +88,9 @@ func (a attempt) explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		failed.what = "the server does not know you: " + clean(err.Error())
 		failed.todo = "Check the credentials of your kubeconfig: kubectl auth whoami"
+	case strings.Contains(err.Error(), "the machine did not tell"):
+		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
+		failed.todo = fmt.Sprintf("The server runs, and asked the machine. What it knows of it: kubectl -n %s describe talosmachine %s", a.namespace, a.machine)
 	case unavailable(err):
 		failed.what = fmt.Sprintf("cannot %s: %s", a.to, clean(err.Error()))
 		failed.todo = "Check that the fieldplane server runs: kubectl get apiservice " + apiService

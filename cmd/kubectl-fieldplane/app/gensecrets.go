@@ -132,7 +132,7 @@ func (g genSecrets) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(g.Out, "secret/%s created in namespace %s\n", secret.Name, g.secretNamespace)
 	fmt.Fprintf(g.Out, "Keep a copy of it, as safe as the cluster itself: without it no machine of TalosCluster %s/%s can be reached again.\n", g.namespace, g.cluster)
-	fmt.Fprintf(g.Out, "See that the server takes it, condition BundleReady: kubectl -n %s get taloscluster %s -o yaml\n", g.namespace, g.cluster)
+	fmt.Fprintf(g.Out, "See that the server takes it, condition BundleReady: kubectl -n %s describe taloscluster %s\n", g.namespace, g.cluster)
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (g genSecrets) explain(name string, err error) error {
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		failed.what = fmt.Sprintf("Secret %s/%s exists already, and is never replaced: machines that have its secrets could not be reached any more", g.secretNamespace, name)
-		failed.todo = fmt.Sprintf("Whether it is the right one, condition BundleReady says: kubectl -n %s get taloscluster %s -o yaml", g.namespace, g.cluster)
+		failed.todo = fmt.Sprintf("Whether it is the right one, condition BundleReady says: kubectl -n %s describe taloscluster %s", g.namespace, g.cluster)
 	case apierrors.IsForbidden(err):
 		failed.what = "the server refuses: " + clean(err.Error())
 		failed.todo = fmt.Sprintf("Creating it needs create on secrets in namespace %s; check with: kubectl auth can-i create secrets -n %s. "+

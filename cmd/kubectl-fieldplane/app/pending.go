@@ -134,7 +134,12 @@ func (p pending) run(ctx context.Context) error {
 		if !p.noHeaders {
 			fmt.Fprintln(p.Out, "Seen in the declared ranges, with an identity that is incomplete or in doubt:")
 		}
-		return p.printTable(p.Out, findingTable(found, p.clock.Now()))
+		if err := p.printTable(p.Out, findingTable(found, p.clock.Now())); err != nil {
+			return err
+		}
+		if !p.noHeaders {
+			printHints(p.Out, found)
+		}
 	}
 	return nil
 }

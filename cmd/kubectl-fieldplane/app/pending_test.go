@@ -54,10 +54,14 @@ site-a      4c4c4544-004d-4b10-8056-b4c04f4a3133   plant     192.0.2.10         
 site-b      5d5d5544-004d-4b10-8056-b4c04f4a3134   filling   198.51.100.7 (seen at 198.51.100.9)   <none>    <none>                     <none>                                                  26h   approval
 
 Seen in the declared ranges, with an identity that is incomplete or in doubt:
-NAMESPACE   CLUSTER   ADDRESS      SERIAL    PROBLEM                                           MACHINE          SINCE       HINT
-site-a      plant     192.0.2.20   <none>    missing: serial                                   not registered   10m         qm set ID --smbios1 serial=S
-site-a      plant     192.0.2.21   OTHER     has the UUID of another machine                   not registered   120m        192.0.2.21 answers with the UUID of machine 4c4c4544-004d-4b10-8056-b4c04f4a3133
-site-a      plant     192.0.2.22   7MK1J33   shares its serial or a MAC with another machine   7f7f             <unknown>   same serial as 4c4c4544-004d-4b10-8056-b4c04f4a3133
+NAMESPACE   CLUSTER   ADDRESS      SERIAL    PROBLEM                                           MACHINE          SINCE
+site-a      plant     192.0.2.20   <none>    missing: serial                                   not registered   10m
+site-a      plant     192.0.2.21   OTHER     has the UUID of another machine                   not registered   120m
+site-a      plant     192.0.2.22   7MK1J33   shares its serial or a MAC with another machine   7f7f             <unknown>
+
+192.0.2.20: qm set ID --smbios1 serial=S
+192.0.2.21: answers with the UUID of machine 4c4c4544-004d-4b10-8056-b4c04f4a3133
+192.0.2.22: same serial as 4c4c4544-004d-4b10-8056-b4c04f4a3133
 `)
 	list := s.client.Actions()[0].(clienttesting.ListActionImpl)
 	if list.Namespace != "" {

@@ -124,6 +124,9 @@ func (r reboot) refuse(machine *v1alpha1.TalosMachine) error {
 	case !approved(machine):
 		return told("the machine is not approved: nothing is sent to it", fmt.Sprintf("See what it waits for: kubectl fieldplane -n %s pending", r.namespace))
 	case update == nil:
+		if found := meta.FindStatusCondition(machine.Status.Conditions, "UpToDate"); found != nil && found.Status == metav1.ConditionFalse {
+			return told(fmt.Sprintf("no change waits for a reboot: %s: %s", clean(found.Reason), clean(found.Message)), plain)
+		}
 		return told("no change of the machine's configuration waits", plain)
 	case !rebootWaits(machine) && !rebootStands(machine):
 		return told("the change of the machine's configuration that is under way needs no reboot, as far as is known",
@@ -140,7 +143,7 @@ func (r reboot) printWaiting(ctx context.Context, machine *v1alpha1.TalosMachine
 	table := printers.GetNewTabWriter(r.Out)
 	fmt.Fprintf(table, "  Configuration:\t%s\n", orNone(update.Hash))
 	if update.Since != nil {
-		fmt.Fprintf(table, "  Waits:\tsince %s\n", age(r.clock.Now(), *update.Since))
+		fmt.Fprintf(table, "  Waits:\tfor %s\n", age(r.clock.Now(), *update.Since))
 	}
 	if found := condition(machine, conditionRebootRequired); found != nil {
 		fmt.Fprintf(table, "  Why:\t%s\n", orNone(found.Message))

@@ -55,7 +55,7 @@ func TestRebootShowsWhatWaitsThenAsksThenRequestsExactlyThat(t *testing.T) {
 	wantText(t, have, `
 What waits for a reboot:
   Configuration:   5f2b7c
-  Waits:           since 7m
+  Waits:           for 7m
   Why:             machine.install.extraKernelArgs changes
   What changes:    kubectl fieldplane -n site-a config machine 4c4c4544-004d-4b10-8056-b4c04f4a3133 --diff
 
@@ -185,6 +185,10 @@ func TestRebootRefuses(t *testing.T) {
 		what, todo string
 	}{
 		{name: "when nothing waits", edit: func(m *v1alpha1.TalosMachine) { m.Status.Update = nil }, what: "no change of the machine's configuration waits", todo: "for no other reason"},
+		{name: "when the change could not be made", edit: func(m *v1alpha1.TalosMachine) {
+			m.Status.Update = nil
+			m.Status.Conditions = append(m.Status.Conditions, metav1.Condition{Type: "UpToDate", Status: metav1.ConditionFalse, Reason: "RenderFailed", Message: "spec.configPatches[0]: no\x1b"})
+		}, what: "no change waits for a reboot: RenderFailed: spec.configPatches[0]: no\uFFFD", todo: "for no other reason"},
 		{name: "when what waits needs no reboot", edit: func(m *v1alpha1.TalosMachine) { m.Status.Update.RebootRequired = false }, what: "needs no reboot", todo: "--watch"},
 		{name: "when the machine is not approved", edit: func(m *v1alpha1.TalosMachine) { m.Spec.Approved = nil }, what: "is not approved", todo: "pending"},
 		{name: "when the machine is being deleted", edit: func(m *v1alpha1.TalosMachine) {

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -132,11 +133,23 @@ func seen(at *metav1.Time) metav1.Time {
 	return *at
 }
 
+// printHints tells below the table what each finding means and what to do: as a column, its sentences would be wider than
+// any screen.
+func printHints(out io.Writer, all []found) {
+	fmt.Fprintln(out)
+	for _, one := range all {
+		if one.hint != "" {
+			hint := clean(one.hint)
+			fmt.Fprintf(out, "%s: %s\n", clean(one.address), strings.TrimPrefix(hint, clean(one.address)+" "))
+		}
+	}
+}
+
 func findingTable(all []found, now time.Time) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: columns(
-		[]string{"Namespace", "Cluster", "Address", "Serial", "Problem", "Machine", "Since", "Hint"})}
+		[]string{"Namespace", "Cluster", "Address", "Serial", "Problem", "Machine", "Since"})}
 	for _, one := range all {
-		table.Rows = append(table.Rows, row(one.namespace, one.cluster, one.address, one.serial, one.problem, one.registered, age(now, one.seenAt), one.hint))
+		table.Rows = append(table.Rows, row(one.namespace, one.cluster, one.address, one.serial, one.problem, one.registered, age(now, one.seenAt)))
 	}
 	return table
 }

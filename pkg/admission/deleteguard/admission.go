@@ -95,7 +95,7 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 		}
 		name = machine.Name
 		if ptr.Deref(machine.Spec.Approved, false) {
-			refusal = errors.New("spec.approved is true: an approved machine cannot be deleted; set spec.approved to false through the approval subresource first")
+			refusal = errors.New("spec.approved is true: an approved machine cannot be deleted; take the approval back first: kubectl fieldplane unapprove machine " + name)
 		}
 	case talos.Resource("talosclusters"):
 		cluster, ok := a.GetOldObject().(*talos.TalosCluster)

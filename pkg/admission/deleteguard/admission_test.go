@@ -118,7 +118,7 @@ func TestEveryCell(t *testing.T) {
 		texts    []string
 	}{
 		{name: "an approved machine", resource: "talosmachines", old: machine(ptr.To(true)), code: http.StatusForbidden,
-			texts: []string{`talosmachines.talos.fieldplane.dev "x" is forbidden`, "spec.approved is true", "set spec.approved to false"}},
+			texts: []string{`talosmachines.talos.fieldplane.dev "x" is forbidden`, "spec.approved is true", "kubectl fieldplane unapprove machine x"}},
 		{name: "a machine that is not approved", resource: "talosmachines", old: machine(ptr.To(false)), code: http.StatusOK},
 		{name: "a machine nobody decided on", resource: "talosmachines", old: machine(nil), code: http.StatusOK},
 		{name: "a cluster without machines", resource: "talosclusters", old: cluster, code: http.StatusOK},

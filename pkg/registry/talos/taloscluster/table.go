@@ -22,6 +22,7 @@ func newTable(clock clock.PassiveClock) table {
 		{Name: "Machines", Description: "Number of machines.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Total) }},
 		{Name: "Pending", Description: "Machines that wait for approval.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Pending) }},
 		{Name: "Running", Description: "Machines that run.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Running) }},
+		{Name: "Failed", Description: "Machines that failed.", Type: "integer", Cell: func(c *talos.TalosCluster) any { return int64(c.Status.Machines.Failed) }},
 		{Name: "Reason", Description: "What the cluster waits for, or what is wrong with it.", Cell: func(c *talos.TalosCluster) any { return reason(c) }},
 		{Name: "Sweep", Description: "Time since the last sweep ended, or how far the running one is.", Cell: func(c *talos.TalosCluster) any { return sweep(table, c) }},
 		{Name: "Answered", Description: "Addresses that answered in the last sweep.", Cell: func(c *talos.TalosCluster) any { return answered(c) }},

@@ -26,27 +26,27 @@ func TestWhatIsShownOfACluster(t *testing.T) {
 		{
 			name: "swept",
 			cluster: talos.TalosCluster{ObjectMeta: created, Spec: spec, Status: talos.TalosClusterStatus{
-				Machines: talos.MachineCounts{Total: 5, Pending: 2, Running: 3},
+				Machines: talos.MachineCounts{Total: 6, Pending: 2, Running: 3, Failed: 1},
 				Discovery: &talos.DiscoveryStatus{
 					CompletedAt: ptr.To(metav1.NewTime(now.Add(-20 * time.Second))), Candidates: 254, Answered: 6,
 					Weak: make([]talos.WeakCandidate, 1), Collisions: make([]talos.IdentityCollision, 2),
 				},
 			}},
-			want: []any{"line2", "https://192.0.2.1:6443", int64(5), int64(2), int64(3), "<none>", "20s", "6/254", "v1.13", "v1.36.2", "1", "2", "false", "60m"},
+			want: []any{"line2", "https://192.0.2.1:6443", int64(6), int64(2), int64(3), int64(1), "<none>", "20s", "6/254", "v1.13", "v1.36.2", "1", "2", "false", "60m"},
 		},
 		{
 			name: "its first sweep is running",
 			cluster: talos.TalosCluster{ObjectMeta: created, Spec: spec, Status: talos.TalosClusterStatus{
 				Discovery: &talos.DiscoveryStatus{StartedAt: ptr.To(metav1.NewTime(now)), Candidates: 254, Asked: 12},
 			}},
-			want: []any{"line2", "https://192.0.2.1:6443", int64(0), int64(0), int64(0), "<none>", "12/254", "0/254", "v1.13", "v1.36.2", "0", "0", "false", "60m"},
+			want: []any{"line2", "https://192.0.2.1:6443", int64(0), int64(0), int64(0), int64(0), "<none>", "12/254", "0/254", "v1.13", "v1.36.2", "0", "0", "false", "60m"},
 		},
 		{
 			name: "never swept, and paused",
 			cluster: talos.TalosCluster{ObjectMeta: created, Spec: talos.TalosClusterSpec{
 				ControlPlaneEndpoint: "https://192.0.2.1", TalosVersion: "v1.13", KubernetesVersion: "v1.36.2", Paused: true,
 			}},
-			want: []any{"line2", "https://192.0.2.1", int64(0), int64(0), int64(0), "Paused", "<none>", "<none>", "v1.13", "v1.36.2", "<none>", "<none>", "true", "60m"},
+			want: []any{"line2", "https://192.0.2.1", int64(0), int64(0), int64(0), int64(0), "Paused", "<none>", "<none>", "v1.13", "v1.36.2", "<none>", "<none>", "true", "60m"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -16,9 +16,17 @@ import (
 // conditionBackInMaintenance is True on a machine that was configured and answers in maintenance mode again.
 const conditionBackInMaintenance = "BackInMaintenance"
 
+const (
+	// conditionReady is what a configured machine says of itself, and Unknown while it is not asked.
+	conditionReady = "Ready"
+	// reasonNotApproved is its reason on a machine that was configured, and whose approval was taken back.
+	reasonNotApproved = "NotApproved"
+	unwatchedMessage  = "the approval was taken back: the machine is not looked at any more, and goes on with what it has"
+)
+
 // conditionsOfAnInstallation speak of a Talos that is no longer there once a machine is installed anew.
 func conditionsOfAnInstallation() []string {
-	return []string{conditionBackInMaintenance, "Ready", "UpToDate", "Drifted", "RebootRequired"}
+	return []string{conditionBackInMaintenance, conditionReady, "UpToDate", "Drifted", "RebootRequired"}
 }
 
 // recordApproval keeps in status who approved the machine, when, and for what (T-13, T-18), and the phase that follows
@@ -31,6 +39,9 @@ func recordApproval(ctx context.Context, clock clock.PassiveClock, machine, stor
 		machine.Status.Approval = approvalOf(ctx, clock, machine)
 	case !is:
 		machine.Status.Approval = nil
+	}
+	if was && !is {
+		unwatch(clock, machine)
 	}
 	if is && !was && meta.IsStatusConditionTrue(machine.Status.Conditions, conditionBackInMaintenance) {
 		renew(&machine.Status)
@@ -74,6 +85,23 @@ func renew(status *talos.TalosMachineStatus) {
 	for _, condition := range conditionsOfAnInstallation() {
 		meta.RemoveStatusCondition(&status.Conditions, condition)
 	}
+}
+
+// unwatch has the conditions of a configured machine say that nobody looks at it any more: what they said last would stay,
+// whatever becomes of the machine.
+func unwatch(clock clock.PassiveClock, machine *talos.TalosMachine) {
+	conditions := &machine.Status.Conditions
+	if meta.FindStatusCondition(*conditions, conditionReady) == nil {
+		return
+	}
+	for _, condition := range []string{"UpToDate", "Drifted", "RebootRequired"} {
+		meta.RemoveStatusCondition(conditions, condition)
+	}
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: conditionReady, Status: metav1.ConditionUnknown, Reason: reasonNotApproved,
+		LastTransitionTime: metav1.NewTime(clock.Now()),
+		Message:            unwatchedMessage,
+	})
 }
 
 // installDisk is the one disk, of those that the machine has reported, that its installation means; nil when there is none

@@ -128,6 +128,14 @@ func TestANewApprovalOfAMachineThatCameBackForgetsWhatItWasSent(t *testing.T) {
 					want.Phase = talos.MachineApproved
 					want.Conditions = []metav1.Condition{{Type: "Rendered", Status: "True"}, {Type: "SharesHardware", Status: "False"}}
 				}
+				// What nobody looks at any more is told as that, and not as it was seen last.
+				if talos.IsApproved(tc.stored) && !tc.approve {
+					want.Conditions = []metav1.Condition{
+						{Type: "Rendered", Status: "True"}, {Type: "BackInMaintenance", Status: "True"},
+						{Type: "Ready", Status: "Unknown", Reason: "NotApproved", Message: unwatchedMessage},
+						{Type: "SharesHardware", Status: "False"},
+					}
+				}
 				if !reflect.DeepEqual(machine.Status, want) {
 					t.Errorf("/%s: status is\n%+v, want\n%+v", path, machine.Status, want)
 				}

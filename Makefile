@@ -9,7 +9,8 @@ PROGRAMS := ./cmd/fieldplane-apiserver ./cmd/io-probe ./cmd/kubectl-fieldplane
 
 build: ## Build the programs into _local/bin.
 	@mkdir -p $(BIN)
-	go build -o $(BIN)/ $(PROGRAMS)
+	@echo "Building into $(BIN), which takes some minutes the first time."
+	@go build -o $(BIN)/ $(PROGRAMS)
 
 build-test: build ## Build the local control plane and the simulated plant too.
 	@sh test/localcluster/build.sh $(BIN)

@@ -21,6 +21,8 @@ const usage = `usage: fieldplane-local run|up|down [--repo DIR]
   run   start everything in the foreground and stop it on Ctrl-C
   up    start everything in the background and return when it is ready
   down  stop what up has started
+
+What the cluster holds stays in _local/data; make clean forgets it.
 `
 
 func main() {
@@ -55,7 +57,11 @@ func command(args []string) error {
 	case "down":
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
-		return localcluster.Down(ctx, here.cluster)
+		if err := localcluster.Down(ctx, here.cluster); err != nil {
+			return err
+		}
+		fmt.Println("Stopped. What the cluster holds stays in _local/data for the next start; make clean forgets it.")
+		return nil
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return fmt.Errorf("no command %q", args[0])

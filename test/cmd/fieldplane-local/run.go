@@ -25,6 +25,8 @@ func run(ctx context.Context, here place) error {
 	if err := os.Remove(here.ready); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	_, err := os.Stat(here.cluster)
+	kept := err == nil
 	for _, dir := range []string{here.logs, here.server} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
@@ -80,6 +82,12 @@ func run(ctx context.Context, here place) error {
 		return err
 	}
 	fmt.Printf("\nReady after %s. The logs are in %s.\n%s", time.Since(began).Round(100*time.Millisecond), here.logs, worthTrying(here))
+	if kept {
+		fmt.Print(`
+The cluster holds what it held before. The plant is new: machines that were configured are back in maintenance mode.
+make clean forgets everything.
+`)
+	}
 	if err := os.WriteFile(here.ready, nil, 0o600); err != nil {
 		return err
 	}
@@ -133,5 +141,8 @@ func worthTrying(here place) string {
   plant fault mixer closed && kubectl get iomodules -n site-a -w
   kubectl fieldplane approve machine -n site-a 3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c01 --role controlplane --install-disk /dev/nvme0n1 --accept-unverified-fingerprint
   kubectl explain iomodule.spec
+
+plant list shows the machines' consoles, with their fingerprints; plant --help what else can be done to them. The whole
+way of a machine is in docs/approving.md.
 `, here.kubeconfig, filepath.Clean(here.bin))
 }

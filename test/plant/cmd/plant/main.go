@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -35,7 +37,7 @@ const usage = `Usage: plant [flags] VERB
   swap NAME OTHER      exchange the addresses of two Talos nodes
   configs [NAME]       what each Talos node was sent: time, size, role and answer, never the content
 
-Faults of Modbus devices: closed, silent, slow, exception, reset. Faults of Talos nodes:
+Faults of devices: closed, silent, slow, reset, and of Modbus devices exception. Faults of Talos nodes:
 %s
 Flags:
 `
@@ -44,17 +46,29 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "plant:", err) //nolint:errcheck
 		os.Exit(1)
 	}
+}
+
+// socket is that of the plant that was started from the repository in whose _local/bin this program lies, wherever it is
+// called; of any other program, that of the repository it is called in.
+func socket() string {
+	if self, err := os.Executable(); err == nil {
+		if local := filepath.Dir(filepath.Dir(self)); filepath.Base(local) == "_local" {
+			return filepath.Join(local, "plant.sock")
+		}
+	}
+
+	return filepath.Join("_local", "plant.sock")
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	flags := flag.NewFlagSet("plant", flag.ContinueOnError)
 	flags.SetOutput(errOut)
 
-	control := flags.String("control", "_local/plant.sock", "control API: a unix socket (with a slash), or a loopback address with port")
+	control := flags.String("control", socket(), "control API: a unix socket (with a slash), or a loopback address with port")
 	file := flags.String("file", "", "description of the plant to run, in YAML or JSON")
 	asJSON := flags.Bool("json", false, "print JSON")
 
@@ -231,7 +245,12 @@ func notes(s plant.Status) string {
 	}
 
 	if s.Reboots > 0 {
-		out = append(out, fmt.Sprintf("rebooted %d times", s.Reboots))
+		times := "times"
+		if s.Reboots == 1 {
+			times = "time"
+		}
+
+		out = append(out, fmt.Sprintf("rebooted %d %s", s.Reboots, times))
 	}
 
 	return strings.Join(out, "; ")

@@ -1,5 +1,6 @@
-// Package plant is a simulated plant on loopback addresses: Talos nodes in maintenance mode and Modbus devices, with
-// faults on command. Tests start one in their own process, and `make run` as a process with a control API.
+// Package plant is a simulated plant on loopback addresses: Talos nodes in maintenance mode, and Modbus, OPC UA and
+// EtherNet/IP devices, with faults on command. Tests start one in their own process, and `make run` as a process with a
+// control API.
 package plant
 
 import (
@@ -9,19 +10,20 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config"
 
+	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip/ethernetiptest"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus/modbustest"
+	"github.com/fieldplane/fieldplane/pkg/driver/opcua/opcuatest"
 	"github.com/fieldplane/fieldplane/test/plant/talosnode"
 )
 
 // Plant is a running plant.
 type Plant struct {
-	names  []string
-	nodes  map[string]*talosnode.Node
-	modbus map[string]*modbusDevice
+	names   []string
+	nodes   map[string]*talosnode.Node
+	devices map[string]device
 }
 
 // Status is how one member of the plant is.
@@ -35,7 +37,7 @@ type Status struct {
 	MachineStage string `json:"machineStage,omitempty"`
 	Waits        string `json:"waits,omitempty"`
 	Fault        string `json:"fault,omitempty"`
-	// UUID and Fingerprint are a Talos node's, as its console shows them.
+	// UUID and Fingerprint are a Talos node's, as its console shows them; an OPC UA server has the thumbprint of its certificate.
 	UUID        string `json:"uuid,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// EtcdMembers are the host names in the etcd that a control plane is a member of.
@@ -49,7 +51,7 @@ type Status struct {
 
 // Start runs a plant until Close. What happens goes to logf, which may be nil.
 func Start(spec Spec, logf func(format string, args ...any)) (*Plant, error) {
-	p := &Plant{nodes: make(map[string]*talosnode.Node), modbus: make(map[string]*modbusDevice)}
+	p := &Plant{nodes: make(map[string]*talosnode.Node), devices: make(map[string]device)}
 
 	if err := p.start(spec, logf); err != nil {
 		p.Close()
@@ -91,17 +93,38 @@ func (p *Plant) start(spec Spec, logf func(format string, args ...any)) error {
 	}
 
 	for _, s := range spec.Modbus {
-		if err := p.name(s.Name); err != nil {
+		if err := p.add("modbus", s.Name, func() (device, error) { return startModbus(s) }); err != nil {
 			return err
 		}
-
-		device, err := startModbus(s)
-		if err != nil {
-			return fmt.Errorf("modbus %s: %w", s.Name, err)
-		}
-
-		p.modbus[s.Name] = device
 	}
+
+	for _, s := range spec.OPCUA {
+		if err := p.add("opcua", s.Name, func() (device, error) { return startOPCUA(s) }); err != nil {
+			return err
+		}
+	}
+
+	for _, s := range spec.EtherNetIP {
+		if err := p.add("ethernetip", s.Name, func() (device, error) { return startEtherNetIP(s) }); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// add starts a device and puts it to the others.
+func (p *Plant) add(kind, name string, start func() (device, error)) error {
+	if err := p.name(name); err != nil {
+		return err
+	}
+
+	d, err := start()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+
+	p.devices[name] = d
 
 	return nil
 }
@@ -144,7 +167,7 @@ func (p *Plant) Close() {
 		wait.Go(node.Close)
 	}
 
-	for _, device := range p.modbus {
+	for _, device := range p.devices {
 		wait.Go(device.stop)
 	}
 
@@ -156,8 +179,26 @@ func (p *Plant) Node(name string) *talosnode.Node { return p.nodes[name] }
 
 // Modbus is a Modbus device by name, nil when there is none.
 func (p *Plant) Modbus(name string) *modbustest.Device {
-	if device := p.modbus[name]; device != nil {
-		return device.device
+	if d, ok := p.devices[name].(*modbusDevice); ok {
+		return d.device
+	}
+
+	return nil
+}
+
+// OPCUA is an OPC UA server by name, nil when there is none.
+func (p *Plant) OPCUA(name string) *opcuatest.Server {
+	if d, ok := p.devices[name].(*opcuaDevice); ok {
+		return d.server
+	}
+
+	return nil
+}
+
+// EtherNetIP is an EtherNet/IP controller by name, nil when there is none.
+func (p *Plant) EtherNetIP(name string) *ethernetiptest.Device {
+	if d, ok := p.devices[name].(*etherNetIPDevice); ok {
+		return d.device
 	}
 
 	return nil
@@ -177,10 +218,10 @@ func (p *Plant) List() []Status {
 			})
 		}
 
-		if device := p.modbus[name]; device != nil {
-			out = append(out, Status{
-				Name: name, Kind: "modbus", Address: device.device.Addr(), State: "on", Fault: device.currentFault(), Asked: device.device.Requests(),
-			})
+		if device := p.devices[name]; device != nil {
+			status := device.status()
+			status.Name = name
+			out = append(out, status)
 		}
 	}
 
@@ -207,7 +248,7 @@ func (p *Plant) Fault(name, mode string) error {
 		return node.Inject(talosnode.Fault(mode))
 	}
 
-	if device := p.modbus[name]; device != nil {
+	if device := p.devices[name]; device != nil {
 		return device.inject(mode)
 	}
 
@@ -220,7 +261,7 @@ func (p *Plant) Heal(name string) error {
 		return node.Heal()
 	}
 
-	if device := p.modbus[name]; device != nil {
+	if device := p.devices[name]; device != nil {
 		return device.inject("")
 	}
 
@@ -255,7 +296,7 @@ func (p *Plant) node(name string, do func(*talosnode.Node) error) error {
 		return do(node)
 	}
 
-	if p.modbus[name] != nil {
+	if p.devices[name] != nil {
 		return fmt.Errorf("%q is no Talos node", name)
 	}
 
@@ -265,124 +306,3 @@ func (p *Plant) node(name string, do func(*talosnode.Node) error) error {
 func (p *Plant) unknown(name string) error {
 	return fmt.Errorf("no %q in this plant, only %s", name, strings.Join(p.names, ", "))
 }
-
-// modbusFaults are the faults of Modbus devices.
-func modbusFaults() []string { return []string{"closed", "silent", "slow", "exception", "reset"} }
-
-// modbusDevice is a Modbus device and its present fault.
-type modbusDevice struct {
-	device *modbustest.Device
-	units  []uint8
-
-	mu    sync.Mutex
-	fault string
-}
-
-func startModbus(spec ModbusSpec) (*modbusDevice, error) {
-	address, err := loopback(spec.Address, 502)
-	if err != nil {
-		return nil, err
-	}
-
-	d := &modbusDevice{device: modbustest.New(address)}
-	d.device.MaxClients(spec.MaxClients)
-
-	for _, u := range spec.Units {
-		unit := d.device.Unit(u.ID)
-		d.units = append(d.units, u.ID)
-
-		identity := make(map[byte]string)
-
-		for id, text := range map[byte]string{0: u.Vendor, 1: u.Product, 2: u.Revision} {
-			if text != "" {
-				identity[id] = text
-			}
-		}
-
-		if len(identity) > 0 {
-			unit.SetIdentity(identity)
-		}
-
-		for _, r := range u.Registers {
-			bits := make([]bool, len(r.Values))
-			for i, v := range r.Values {
-				bits[i] = v != 0
-			}
-
-			switch r.Table {
-			case "holding":
-				unit.SetHolding(r.Address, r.Values...)
-			case "input":
-				unit.SetInput(r.Address, r.Values...)
-			case "coil":
-				unit.SetCoil(r.Address, bits...)
-			case "discrete":
-				unit.SetDiscrete(r.Address, bits...)
-			default:
-				return nil, fmt.Errorf("unit %d: no table %q, only holding, input, coil and discrete", u.ID, r.Table)
-			}
-		}
-	}
-
-	if err := d.device.Start(); err != nil {
-		return nil, err
-	}
-
-	return d, nil
-}
-
-func (d *modbusDevice) currentFault() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	return d.fault
-}
-
-// inject heals the device and then makes the fault, if one is named.
-func (d *modbusDevice) inject(mode string) error {
-	const (
-		// slow is above the probes' request timeout of 1 s.
-		slow                    = 3 * time.Second
-		slaveDeviceFailure      = 0x04
-		noException        byte = 0
-	)
-
-	if mode != "" && !slices.Contains(modbusFaults(), mode) {
-		return fmt.Errorf("no fault %q, only %s", mode, strings.Join(modbusFaults(), ", "))
-	}
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
-
-	d.device.Blackhole(mode == "silent")
-	d.device.Delay(0)
-
-	if mode == "slow" {
-		d.device.Delay(slow)
-	}
-
-	for _, id := range d.units {
-		failure := noException
-		if mode == "exception" {
-			failure = slaveDeviceFailure
-		}
-
-		d.device.Unit(id).Fail(failure)
-	}
-
-	d.fault = mode
-
-	switch mode {
-	case "closed":
-		d.device.Stop()
-
-		return nil
-	case "reset":
-		d.device.Reset()
-		d.fault = "" // it happens once
-	}
-
-	return d.device.Start()
-}
-
-func (d *modbusDevice) stop() { d.device.Stop() }

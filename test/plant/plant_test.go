@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip"
+	"github.com/fieldplane/fieldplane/pkg/driver/opcua"
+	"github.com/fieldplane/fieldplane/pkg/driver/opcua/opcuatest"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 	"github.com/fieldplane/fieldplane/test/plant"
@@ -93,7 +97,7 @@ func TestAPlantIsCommandedFromAnotherProcess(t *testing.T) {
 		remote := plant.Connect(address)
 
 		list, err := remote.List(within(t))
-		if err != nil || len(list) != 9 || list[0].Name != "control-1" || list[0].State != "maintenance" || list[0].Fingerprint != p.Node("control-1").Fingerprint() {
+		if err != nil || len(list) != 11 || list[0].Name != "control-1" || list[0].State != "maintenance" || list[0].Fingerprint != p.Node("control-1").Fingerprint() {
 			t.Fatalf("list: %+v, %v", list, err)
 		}
 
@@ -286,6 +290,82 @@ func TestModbusDevicesHaveFaults(t *testing.T) {
 	}
 }
 
+// Req: P-13, P-16
+func TestDevicesOfOtherProtocolsHaveTheSameFaultsAndTellThemAsTheFieldDoes(t *testing.T) {
+	p := start(t, plant.ExampleAt(72))
+
+	var dialer net.Dialer
+
+	limit := driver.NewConnectLimit(20)
+	press, err := opcua.New(dialer.DialContext, limit, opcua.Options{}).Open(opcua.Config{
+		Endpoint: p.OPCUA("press").Endpoint(), SecurityPolicy: opcua.PolicyBasic256Sha256, SecurityMode: opcua.ModeSignAndEncrypt,
+		TrustedThumbprint: opcuatest.Thumbprint, Timeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	packer, err := ethernetip.New(dialer.DialContext, limit, 1).Open(ethernetip.Config{
+		Endpoint: p.EtherNetIP("packer").Endpoint(), Path: "1,0", Timeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, device := range map[string]driver.Device{"press": press, "packer": packer} {
+		t.Run(name, func(t *testing.T) {
+			defer device.Close() //nolint:errcheck
+
+			ask := func() driver.Reason {
+				answer, err := device.Check(t.Context())
+				if err != nil {
+					return driver.ReasonOf(err)
+				}
+
+				return answer.Reason
+			}
+
+			for _, step := range []struct {
+				fault string
+				want  driver.Reason
+			}{
+				{"", ""}, {"closed", driver.ReasonRefused}, {"", ""}, {"silent", driver.ReasonTimeout}, {"slow", driver.ReasonTimeout},
+				{"closed", driver.ReasonRefused}, {"reset", ""}, {"", ""},
+			} {
+				var err error
+				if step.fault == "" {
+					err = p.Heal(name)
+				} else {
+					err = p.Fault(name, step.fault)
+				}
+
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				have := ask()
+				// The first answer may be that of the connection that a fault has ended.
+				for deadline := time.Now().Add(10 * time.Second); have != step.want && time.Now().Before(deadline); {
+					have = ask()
+				}
+
+				if have != step.want {
+					t.Errorf("%q: %q, want %q", step.fault, have, step.want)
+				}
+			}
+
+			if err := p.Fault(name, "exception"); err == nil {
+				t.Error("a fault of Modbus alone is accepted")
+			}
+
+			list, err := device.Channels(t.Context(), 1000)
+			if err != nil || len(list.Items) < 18 || list.Truncated {
+				t.Errorf("%d channels, %v", len(list.Items), err)
+			}
+		})
+	}
+}
+
 func TestAPlantIsReadFromAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plant.yaml")
 
@@ -307,6 +387,16 @@ modbus:
   - id: 7
     vendor: ACME
     registers: [{table: holding, address: 100, values: [1, 2]}]
+opcua:
+- name: press
+  address: 127.0.69.2:4840
+  users: {probe: secret}
+  variables: [{path: Line/Force, value: 1.5, unit: kN, high: 10}, {path: Line/On, value: true}]
+ethernetip:
+- name: packer
+  address: 127.0.69.3:44818
+  slot: 2
+  tags: [{name: Rejects, type: DINT, size: 4}]
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -323,7 +413,11 @@ modbus:
 		t.Errorf("have %+v", p.List())
 	}
 
-	if p.Node("nobody") != nil || p.Modbus("nobody") != nil {
+	if p.OPCUA("press").Addr() != "127.0.69.2:4840" || p.EtherNetIP("packer").Addr() != "127.0.69.3:44818" {
+		t.Errorf("have %+v", p.List())
+	}
+
+	if p.Node("nobody") != nil || p.Modbus("nobody") != nil || p.OPCUA("pump") != nil || p.EtherNetIP("press") != nil {
 		t.Error("members that are not there")
 	}
 }
@@ -336,6 +430,9 @@ func TestWrongDescriptionsAreRefused(t *testing.T) {
 		"no name":             {Talos: []plant.TalosSpec{{Address: "127.0.70.1"}}},
 		"no version":          {Talos: []plant.TalosSpec{{Name: "a", Address: "127.0.70.1", Talos: "new"}}},
 		"an unknown table":    {Modbus: []plant.ModbusSpec{{Name: "a", Address: "127.0.70.1:5020", Units: []plant.ModbusUnit{{Registers: []plant.ModbusRegisters{{Table: "x"}}}}}}},
+		"no variable":         {OPCUA: []plant.OPCUASpec{{Name: "a", Address: "127.0.70.1:4840", Variables: []plant.OPCUAVariable{{}}}}},
+		"an unknown type":     {EtherNetIP: []plant.EtherNetIPSpec{{Name: "a", Address: "127.0.70.1:44818", Tags: []plant.EtherNetIPTag{{Name: "a", Type: "x"}}}}},
+		"one name for two":    {OPCUA: []plant.OPCUASpec{{Name: "a", Address: "127.0.70.1:4840"}}, EtherNetIP: []plant.EtherNetIPSpec{{Name: "a", Address: "127.0.70.1:44818"}}},
 		"one address for two": {Talos: []plant.TalosSpec{{Name: "a", Address: "127.0.70.1"}, {Name: "b", Address: "127.0.70.1"}}},
 	} {
 		if p, err := plant.Start(spec, nil); err == nil {

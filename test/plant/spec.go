@@ -14,8 +14,10 @@ import (
 
 // Spec describes a plant; as a file it is YAML or JSON.
 type Spec struct {
-	Talos  []TalosSpec  `json:"talos,omitempty"`
-	Modbus []ModbusSpec `json:"modbus,omitempty"`
+	Talos      []TalosSpec      `json:"talos,omitempty"`
+	Modbus     []ModbusSpec     `json:"modbus,omitempty"`
+	OPCUA      []OPCUASpec      `json:"opcua,omitempty"`
+	EtherNetIP []EtherNetIPSpec `json:"ethernetip,omitempty"`
 }
 
 // TalosSpec describes a Talos node that starts in maintenance mode.
@@ -66,6 +68,54 @@ type ModbusRegisters struct {
 	Values  []uint16 `json:"values"`
 }
 
+// OPCUASpec describes an OPC UA server that offers the policies None and Basic256Sha256, with the certificate of
+// opcuatest.Thumbprint.
+type OPCUASpec struct {
+	Name string `json:"name"`
+	// Address is a loopback address with port.
+	Address string `json:"address"`
+	Product string `json:"product,omitempty"`
+	// Users are passwords by user name; without any, everybody may read.
+	Users     map[string]string `json:"users,omitempty"`
+	Variables []OPCUAVariable   `json:"variables,omitempty"`
+}
+
+// OPCUAVariable is a variable of a server.
+type OPCUAVariable struct {
+	// Path is where it lies below Objects, such as Line/Mixer/Temperature.
+	Path string `json:"path"`
+	// Value is a bool, a text or a number, which is a Double.
+	Value any     `json:"value"`
+	Unit  string  `json:"unit,omitempty"`
+	Low   float64 `json:"low,omitempty"`
+	High  float64 `json:"high,omitempty"`
+	// Writable variables are not read-only.
+	Writable bool `json:"writable,omitempty"`
+}
+
+// EtherNetIPSpec describes an EtherNet/IP controller.
+type EtherNetIPSpec struct {
+	Name string `json:"name"`
+	// Address is a loopback address with port.
+	Address string `json:"address"`
+	Product string `json:"product,omitempty"`
+	// Slot is the CPU's in its chassis, to which the path is "1,SLOT"; without one it is addressed directly.
+	Slot *uint8          `json:"slot,omitempty"`
+	Tags []EtherNetIPTag `json:"tags,omitempty"`
+}
+
+// EtherNetIPTag is a tag of a controller.
+type EtherNetIPTag struct {
+	// Name is the tag's, with a program in front of its own: Program:Main.Speed.
+	Name string `json:"name"`
+	// Type is BOOL, INT, DINT, REAL or STRING.
+	Type string `json:"type"`
+	// Size is how many elements an array has; 0 is no array.
+	Size int `json:"size,omitempty"`
+	// ReadOnly is the tag's external access.
+	ReadOnly bool `json:"readOnly,omitempty"`
+}
+
 // Load reads a plant's description from a file.
 func Load(path string) (Spec, error) {
 	data, err := os.ReadFile(path)
@@ -82,7 +132,7 @@ func Load(path string) (Spec, error) {
 }
 
 // Example is the plant that comes with the project: a control plane and two workers to be, a virtual machine without a
-// serial number, two boxes with one UUID, and three Modbus devices.
+// serial number, two boxes with one UUID, three Modbus devices, an OPC UA server and an EtherNet/IP controller.
 func Example() Spec { return ExampleAt(50) }
 
 // ExampleAt is the example plant with its Talos nodes in 127.0.<third>.0/24 and its devices in the next network, so that
@@ -145,7 +195,53 @@ func ExampleAt(third int) Spec {
 			{Name: "tank", Address: device(2), Units: []ModbusUnit{line(1, "Tank", 642, 88, 1, 0)}},
 			{Name: "gateway", Address: device(3), Units: []ModbusUnit{line(1, "Pump", 55, 1), line(2, "Valve", 100, 0)}},
 		},
+		OPCUA:      []OPCUASpec{{Name: "press", Address: fmt.Sprintf("127.0.%d.4:4840", third+1), Product: "Press", Variables: pressVariables()}},
+		EtherNetIP: []EtherNetIPSpec{{Name: "packer", Address: fmt.Sprintf("127.0.%d.5:44818", third+1), Product: "1756-L83E/B", Slot: new(uint8), Tags: packerTags()}},
 	}
+}
+
+// pressVariables are those of a press with four cylinders: variables below objects and below variables.
+func pressVariables() []OPCUAVariable {
+	variables := []OPCUAVariable{
+		{Path: "Press/State", Value: "Running"},
+		{Path: "Press/Cycles", Value: 184_302.0},
+		{Path: "Press/CycleTime", Value: 4.2, Unit: "s", High: 60},
+		{Path: "Press/Force", Value: 812.5, Unit: "kN", High: 1000},
+		{Path: "Press/Force/Setpoint", Value: 815.0, Unit: "kN", High: 1000, Writable: true},
+		{Path: "Press/Doors/Front/Closed", Value: true},
+		{Path: "Press/Doors/Rear/Closed", Value: true},
+	}
+	for i := range 4 {
+		at := fmt.Sprintf("Press/Cylinders/%d/", i+1)
+		variables = append(variables,
+			OPCUAVariable{Path: at + "Pressure", Value: 148.0 + float64(i), Unit: "bar", High: 250},
+			OPCUAVariable{Path: at + "Pressure/Limit", Value: 240.0, Unit: "bar", High: 250, Writable: true},
+			OPCUAVariable{Path: at + "Position", Value: 12.5, Unit: "mm", Low: -5, High: 400},
+			OPCUAVariable{Path: at + "Temperature", Value: 41.3, Unit: "°C", Low: -40, High: 150},
+			OPCUAVariable{Path: at + "Valve/Open", Value: i%2 == 0},
+			OPCUAVariable{Path: at + "Valve/Strokes", Value: 90_211.0},
+		)
+	}
+	return variables
+}
+
+// packerTags are those of a packing machine's controller.
+func packerTags() []EtherNetIPTag {
+	tags := []EtherNetIPTag{
+		{Name: "Running", Type: "BOOL"},
+		{Name: "Speed", Type: "REAL"},
+		{Name: "Batch", Type: "STRING"},
+		{Name: "Rejects", Type: "DINT", Size: 8},
+		{Name: "Program:Packing.Step", Type: "INT"},
+		{Name: "Program:Packing.Cartons", Type: "DINT", ReadOnly: true},
+	}
+	for i := range 6 {
+		tags = append(tags,
+			EtherNetIPTag{Name: fmt.Sprintf("Axis%d_Position", i+1), Type: "REAL"},
+			EtherNetIPTag{Name: fmt.Sprintf("Axis%d_Fault", i+1), Type: "DINT", ReadOnly: true},
+		)
+	}
+	return tags
 }
 
 // loopback checks that an address is one that a plant may listen on, and adds a port to one that has none.

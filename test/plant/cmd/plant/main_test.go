@@ -16,7 +16,7 @@ func TestVerbs(t *testing.T) {
 	socket := filepath.Join(dir, "plant.sock")
 	file := filepath.Join(dir, "plant.yaml")
 
-	if err := os.WriteFile(file, []byte("talos: [{name: board, address: 127.0.71.1, uuid: x}]\nmodbus: [{name: pump, address: '127.0.71.2:5020', units: [{id: 1}]}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("talos: [{name: board, address: 127.0.71.1, uuid: x}]\nmodbus: [{name: pump, address: '127.0.71.2:5020', units: [{id: 1}]}]\nopcua: [{name: press, address: '127.0.71.3:4840'}]\nethernetip: [{name: packer, address: '127.0.71.4:44818'}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -70,6 +70,12 @@ func TestVerbs(t *testing.T) {
 		{"swap board", "!"},
 		{"fault pump closed", ""},
 		{"heal pump", ""},
+		{"fault press silent", ""},
+		{"fault press exception", "!"},
+		{"heal press", ""},
+		{"fault packer slow", ""},
+		{"list", "slow"},
+		{"heal packer", ""},
 		{"configs", "board"},
 		{"configs board", "board"},
 		{"--json configs", "\"board\""},

@@ -273,3 +273,61 @@ func TestPanicsOfADriverAreErrorsOfItsModuleAlone(t *testing.T) {
 		s.apply(t)
 	})
 }
+
+// Req: P-06 (channels are discovered anew when the identity changes)
+func TestADeviceThatIsExchangedWithoutAFaultIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		behave func() func(context.Context) (driver.Answer, error)
+		within time.Duration
+	}{
+		{"with one failed check", func() func(context.Context) (driver.Answer, error) {
+			n := 0
+			return func(ctx context.Context) (driver.Answer, error) {
+				if n++; n == 1 {
+					return refuses(ctx)
+				}
+				return driver.Answer{}, nil
+			}
+		}, 5 * time.Second},
+		{"between two checks", func() func(context.Context) (driver.Answer, error) { return answers }, identifyAgain + time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				d := s.device("tcp://a")
+				d.identity = driver.Identity{Serial: "1"}
+				d.has(lists(3))
+				s.apply(t, entry("a", "tcp://a", 1))
+				s.until(t, "a", "discovered", counts(3))
+				time.Sleep(time.Minute)
+				d.has(lists(4))
+				d.mu.Lock()
+				d.identity.Serial = "2"
+				d.mu.Unlock()
+				d.set(c.behave())
+				if took := s.until(t, "a", "discovered anew", counts(4)); took > c.within {
+					t.Errorf("after %s", took)
+				}
+				if m := s.state(t, "a"); !online(m) || m.Identity.Serial != "2" || m.Episode != "" {
+					t.Errorf("%+v", m)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		d := s.device("tcp://a")
+		d.identity = driver.Identity{Serial: "1"}
+		s.apply(t, entry("a", "tcp://a", 1))
+		s.until(t, "a", "online", online)
+		time.Sleep(time.Minute)
+		d.mu.Lock()
+		d.noName = true
+		d.mu.Unlock()
+		time.Sleep(time.Hour)
+		if m := s.state(t, "a"); m.Identity == nil || m.Identity.Serial != "1" || d.discoveries() != 1 {
+			t.Errorf("a device that was never lost, and does not tell its name now: %+v", m)
+		}
+	})
+}

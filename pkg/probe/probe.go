@@ -174,7 +174,8 @@ func (p *Probe) applyModule(m Module) {
 // sameDevice tells whether two entries of a module name the same device, so that what is known of it stays true.
 func sameDevice(a, b Module) bool {
 	return a.UID == b.UID && a.Spec.Protocol == b.Spec.Protocol && reflect.DeepEqual(a.Spec.Modbus, b.Spec.Modbus) &&
-		reflect.DeepEqual(a.Spec.OPCUA, b.Spec.OPCUA) && reflect.DeepEqual(a.Spec.Ethernetip, b.Spec.Ethernetip)
+		reflect.DeepEqual(a.Spec.OPCUA, b.Spec.OPCUA) && reflect.DeepEqual(a.Spec.Ethernetip, b.Spec.Ethernetip) &&
+		reflect.DeepEqual(a.Spec.Simulation, b.Spec.Simulation)
 }
 
 // report tells of a module that cannot be supervised: it is not found, and the reason says why (P-07: Unknown).

@@ -27,6 +27,9 @@ const (
 	checkBound = 4
 	// maxIdentifyAttempts bounds how often a device is asked for its identity after it came.
 	maxIdentifyAttempts = 3
+	// identifyAgain is how often a device that stays and has an identity is asked for it: one that is exchanged or
+	// restarted faster than a threshold of checks was never in Fault.
+	identifyAgain = 10 * time.Minute
 )
 
 // supervisor measures one module. Its goroutine is the only one that uses the device, besides that of its discovery.
@@ -54,6 +57,8 @@ type supervisor struct {
 	state       api.ModuleState
 	failedLast  bool
 	identifying int
+	// identified is when the device was asked for its identity; zero when it may be another one since.
+	identified time.Time
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -75,7 +80,7 @@ func (s *supervisor) inherit(old *supervisor) {
 	thresholds := s.debounce
 	s.debounce = old.debounce
 	s.debounce.failureThreshold, s.debounce.successThreshold = thresholds.failureThreshold, thresholds.successThreshold
-	s.state, s.failedLast, s.identifying = old.state, old.failedLast, old.identifying
+	s.state, s.failedLast, s.identifying, s.identified = old.state, old.failedLast, old.identifying, old.identified
 	s.own = old.own
 	if s.debounce.verdict == connected {
 		// The entry may declare other channels now.
@@ -196,6 +201,9 @@ func (s *supervisor) step(ctx context.Context) {
 func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err error) {
 	before := s.debounce.verdict
 	after := s.debounce.observe(now, o)
+	if o == success && after == connected && before == connected && s.identifying == 0 && s.identityInDoubt(now) {
+		s.identifying = 1
+	}
 	if o != notMeasured {
 		s.failedLast = o == failure
 		s.state.MeasuredAt = now
@@ -220,7 +228,7 @@ func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err 
 			s.discovery.abandon()
 		} else {
 			// Another device may have been put in the place of the one that was lost, or another program into it.
-			s.identifying = maxIdentifyAttempts
+			s.identifying, s.identified = maxIdentifyAttempts, time.Time{}
 			s.discovery.request()
 			s.own.connected()
 		}
@@ -249,11 +257,28 @@ func (s *supervisor) identify(ctx context.Context) {
 		return
 	}
 	s.identifying = 0
+	stayed := !s.identified.IsZero()
+	s.identified = s.clock.Now()
+	if err != nil && stayed {
+		// Nothing is learned from that, of a device that was never lost.
+		return
+	}
+	former := s.state.Identity
 	s.state.Identity = nil
 	if err == nil && identity != (driver.Identity{}) {
 		s.state.Identity = &identity
 	}
+	if stayed && former != nil && (s.state.Identity == nil || *s.state.Identity != *former) {
+		s.log.Info("The device has another identity", "module", s.module.Name, "before", *former, "now", identity)
+		s.discovery.request()
+	}
 	s.publish()
+}
+
+// identityInDoubt tells whether a device that stays connected should be asked for its identity again: after a check that
+// failed, and every now and then.
+func (s *supervisor) identityInDoubt(now time.Time) bool {
+	return s.state.Identity != nil && (s.failedLast || now.Sub(s.identified) >= identifyAgain)
 }
 
 // recover turns a panic of the driver into an error.

@@ -163,5 +163,22 @@ func Redact(text string, bundle *secrets.Bundle) string {
 
 // oneLine joins the lines and bullets of a machinery error, since conditions and events are one line.
 func oneLine(err error) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "* ", "")), " ")
+	var said []string
+
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "* ")
+		// How many there are is seen.
+		for _, count := range []string{" error occurred:", " errors occurred:"} {
+			if before, ok := strings.CutSuffix(line, count); ok {
+				line = strings.TrimRight(before, "0123456789")
+			}
+		}
+
+		if line = strings.TrimSpace(line); line != "" {
+			said = append(said, line)
+		}
+	}
+
+	// A line that ends in a colon announces the next.
+	return strings.ReplaceAll(strings.Join(said, "; "), ":; ", ": ")
 }

@@ -45,7 +45,7 @@ func Render(in Input) ([]byte, error) {
 		return nil, ErrRoleNotSet
 	case err != nil:
 		// The machinery's errors quote what they dislike, so the cause ends here, as text without bundle material.
-		return nil, fmt.Errorf("render: %s", Redact(err.Error(), in.Bundle))
+		return nil, fmt.Errorf("render: %s", Redact(oneLine(err), in.Bundle))
 	}
 
 	return data, nil

@@ -716,6 +716,26 @@ func TestTheBeginningOfASecretAtTheEndOfATextIsTakenOutToo(t *testing.T) {
 	}
 }
 
+// Req: T-16. A condition, an event and a line of the plugin are one line.
+func TestAnErrorIsOneLineWithoutBulletsAndCounts(t *testing.T) {
+	for _, tc := range []struct{ said, want string }{
+		{"no role", "no role"},
+		{"1 error occurred:\n\t* v1alpha1.Config: 1 error occurred:\n\t* a and b can't be used together\n\n\n", "v1alpha1.Config: a and b can't be used together"},
+		{"2 errors occurred:\n\t* first\n\t* second:\n\t  more\n\n", "first; second: more"},
+	} {
+		if have := oneLine(errors.New(tc.said)); have != tc.want {
+			t.Errorf("have %q, want %q", have, tc.want)
+		}
+	}
+
+	_, err := Render(newInput(newBundle(t), func(_ *v1alpha1.TalosClusterSpec, m *v1alpha1.TalosMachineSpec) {
+		m.ConfigPatches = []string{"machine: {install: {extraKernelArgs: [quiet]}}"}
+	}))
+	if err == nil || strings.ContainsAny(err.Error(), "\n\t*") || strings.Contains(err.Error(), "occurred") {
+		t.Errorf("have %q", err)
+	}
+}
+
 func FuzzValidatePatch(f *testing.F) {
 	for _, seed := range []string{"machine: {sysctls: {a: b}}", "[]", "---", "@x", "machine: {$patch: delete}", "a: &a [*a]"} {
 		f.Add([]byte(seed))

@@ -35,7 +35,7 @@ const plant = "nsu=urn:interop:plant%3Bv=1;"
 
 // Req: P-06 (channel discovery)
 func TestDiscoveryTellsWhatAChannelIs(t *testing.T) {
-	s := start(t, settings{Variables: 100})
+	s := shared(t)
 	config := s.plain()
 	config.Channels = []driver.Channel{
 		{Name: "setpoint", Address: plant + "s=Plant/Area0/Unit0.V0", DataType: driver.Float32},
@@ -112,7 +112,7 @@ func TestDiscoveryIsCompleteWhateverTheServerLimits(t *testing.T) {
 		{"5 references a page and 10 continuation points", settings{Variables: 1000, MaxReferencesPerNode: 5, MaxBrowseContinuationPoints: 10}},
 		{"5 references a page and 2 continuation points", settings{Variables: 1000, MaxReferencesPerNode: 5, MaxBrowseContinuationPoints: 2}},
 		{"one reference a page and one continuation point", settings{Variables: 100, MaxReferencesPerNode: 1, MaxBrowseContinuationPoints: 1}},
-		{"a folder of 3,000", settings{Variables: 10, Flat: 3000}},
+		{"a folder of 2,100", settings{Variables: 10, Flat: 2100}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := start(t, c.settings)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestEveryPolicyModeAndIdentityOpensASession(t *testing.T) {
-	s := start(t, settings{Variables: 10})
+	s := shared(t)
 	user := userCertificate(t)
 	credentials := map[string]string{"password": "secret\n", "certificate": user}
 	for _, policy := range []opcua.SecurityPolicy{opcua.PolicyNone, opcua.PolicyBasic256Sha256, opcua.PolicyAes128Sha256RsaOaep, opcua.PolicyAes256Sha256RsaPss} {
@@ -70,7 +70,7 @@ func reason(t *testing.T, device driver.Device) error {
 
 func TestRefusalsHaveTheirReasons(t *testing.T) {
 	no := false
-	s := start(t, settings{Variables: 10})
+	s := shared(t)
 	strict := start(t, settings{Variables: 10, TrustClients: &no, Dir: t.TempDir()})
 	credentials := map[string]string{"wrong": "guess", "ca": otherCertificate(t)}
 	for _, c := range []struct {
@@ -129,7 +129,7 @@ func TestLongKeysOfEitherSideOpenASession(t *testing.T) {
 
 // Req: P-13 (a trusted certificate is used, by itself or by its thumbprint)
 func TestTheServersCertificateMayBeTrustedAsAFile(t *testing.T) {
-	s := start(t, settings{Variables: 10})
+	s := shared(t)
 	file := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate}))
 	check(t, open(t, newDriver(map[string]string{"server.pem": file}), opcua.Config{Endpoint: s.endpoint(), TrustedCertificateKey: "server.pem"}))
 	check(t, open(t, newDriver(nil), opcua.Config{Endpoint: s.endpoint(), TrustedThumbprint: strings.ToUpper(s.SHA1)}))

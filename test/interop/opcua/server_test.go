@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 		log.Fatal(err)
 	}
 	code := m.Run()
+	if plantServer.running != nil {
+		plantServer.running.stop()
+	}
 	_ = os.RemoveAll(identity)
 	os.Exit(code)
 }
@@ -54,6 +58,23 @@ type settings struct {
 	Advertise                   string `json:"advertise,omitempty"`
 }
 
+// plantServer is one server of 100 variables without limits, for all tests that spoil nothing of it: its start takes
+// longer than most of them.
+var plantServer struct {
+	once    sync.Once
+	running *server
+}
+
+// shared is the plant server.
+func shared(t testing.TB) *server {
+	t.Helper()
+	plantServer.once.Do(func() { plantServer.running = launch(t, settings{Variables: 100}) })
+	if plantServer.running == nil {
+		t.Fatal("the plant server did not start")
+	}
+	return plantServer.running
+}
+
 // server is a running server process.
 type server struct {
 	Port        int
@@ -66,8 +87,16 @@ type server struct {
 	output  *bufio.Scanner
 }
 
-// start starts a server and waits until it listens.
+// start starts a server that ends with the test.
 func start(t testing.TB, s settings) *server {
+	t.Helper()
+	running := launch(t, s)
+	t.Cleanup(running.stop)
+	return running
+}
+
+// launch starts a server and waits until it listens.
+func launch(t testing.TB, s settings) *server {
 	t.Helper()
 	if s.Dir == "" {
 		s.Dir = identity
@@ -95,7 +124,6 @@ func start(t testing.TB, s settings) *server {
 	}
 	running := &server{command: command, input: input, output: bufio.NewScanner(output)}
 	running.output.Buffer(nil, 1<<20)
-	t.Cleanup(running.stop)
 	if !running.scan() {
 		running.stop()
 		text, _ := os.ReadFile(stderr.Name())

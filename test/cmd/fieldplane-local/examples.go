@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	physicalv1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
@@ -38,10 +43,14 @@ func applyExamples(ctx context.Context, here place, cluster *localcluster.Cluste
 	progress("examples", time.Since(began))
 
 	began = time.Now()
-	if err := waitPlant(ctx, cluster); err != nil {
+	modules, err := exampleModules(filepath.Join(examples, "10-iomodules.yaml"))
+	if err != nil {
 		return err
 	}
-	progress("a module Online and a machine Pending", time.Since(began))
+	if err := waitPlant(ctx, cluster, modules); err != nil {
+		return err
+	}
+	progress("every module Online and a machine Pending", time.Since(began))
 	return nil
 }
 
@@ -64,13 +73,36 @@ func ensureBundle(ctx context.Context, cluster *localcluster.Cluster) error {
 	return err
 }
 
-// waitPlant returns when a module is Online and a machine is known, which is
-// what the first look at the plant should show.
-func waitPlant(ctx context.Context, cluster *localcluster.Cluster) error {
+// exampleModules are the names of the IOModules in a file of examples.
+func exampleModules(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var names []string
+	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	for {
+		var object metav1.PartialObjectMetadata
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			return names, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if object.Kind == "IOModule" {
+			names = append(names, object.Name)
+		}
+	}
+}
+
+// waitPlant returns when every module of the examples is Online and a machine
+// is known, which is what the first look at the plant should show.
+func waitPlant(ctx context.Context, cluster *localcluster.Cluster, modules []string) error {
 	client, err := versioned.NewForConfig(cluster.AdminConfig())
 	if err != nil {
 		return err
 	}
+	missing := modules
 	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		online, err := client.PhysicalV1alpha1().IOModules(exampleNamespace).List(ctx, metav1.ListOptions{
 			FieldSelector: physicalv1alpha1.IOModuleState + "=" + string(physicalv1alpha1.ModuleOnline),
@@ -78,11 +110,14 @@ func waitPlant(ctx context.Context, cluster *localcluster.Cluster) error {
 		if err != nil {
 			return false, nil
 		}
+		missing = slices.DeleteFunc(slices.Clone(modules), func(name string) bool {
+			return slices.ContainsFunc(online.Items, func(m physicalv1alpha1.IOModule) bool { return m.Name == name })
+		})
 		machines, err := client.TalosV1alpha1().TalosMachines(exampleNamespace).List(ctx, metav1.ListOptions{})
-		return err == nil && len(online.Items) > 0 && len(machines.Items) > 0, nil
+		return err == nil && len(missing) == 0 && len(machines.Items) > 0, nil
 	})
 	if err != nil {
-		return fmt.Errorf("no module came Online, or no machine was found: %w", err)
+		return fmt.Errorf("modules that did not come Online are %q, or no machine was found: %w", missing, err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/fieldplane/fieldplane/test/plant"
 )
 
-// startLimit bounds a start, the slowest step of which waits for a module to be Online.
+// startLimit bounds a start, the slowest step of which waits for the modules to be Online.
 const startLimit = 3 * time.Minute
 
 // run starts everything, tells when it is ready, and stops it when ctx ends.
@@ -137,6 +137,7 @@ func worthTrying(here place) string {
   export KUBECONFIG=%s PATH=%s:$PATH
 
   kubectl get iomodules,talosmachines -A
+  kubectl fieldplane channels press -n site-a -o wide
   kubectl fieldplane pending -A
   plant fault mixer closed && kubectl get iomodules -n site-a -w
   kubectl fieldplane approve machine -n site-a 3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c01 --role controlplane --install-disk /dev/nvme0n1 --accept-unverified-fingerprint

@@ -39,6 +39,9 @@ func (d *device) Channels(ctx context.Context, limit int) (driver.ChannelList, e
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline)/2 < verifyTime {
 		until = time.Now().Add(time.Until(deadline) / 2)
 	}
+	if d.verify {
+		defer d.endpoint.giveBack(d)
+	}
 	silences := 0
 	for _, c := range d.channels {
 		if len(list.Items) == limit {

@@ -176,3 +176,20 @@ func TestALongMapOfASlowDeviceIsListedWithoutItsRestBeingVerified(t *testing.T) 
 		t.Errorf("%d requests", n)
 	}
 }
+
+func TestVerifyingTakesOneConnectionOfADeviceThatIsLeftAfterEachPoll(t *testing.T) {
+	dev := plc(t, 1)
+	c := Config{Endpoint: dev.Endpoint(), UnitID: 1, Verify: true, CloseAfterPoll: true}
+	for i := range 10 {
+		c.Channels = append(c.Channels, driver.Channel{Name: fmt.Sprint(i), Address: "holding:0"})
+	}
+	d := open(t, newDriver(), c)
+	if _, err := channels(t, d, 0); err != nil || dev.Accepted() != 1 {
+		t.Errorf("%v, %d connections", err, dev.Accepted())
+	}
+	for end := time.Now().Add(5 * time.Second); dev.Open() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the connection is kept")
+		}
+	}
+}

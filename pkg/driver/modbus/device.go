@@ -203,8 +203,8 @@ func (d *device) read(ctx context.Context, r request) (any, error) {
 	return r.value(raw), nil
 }
 
-// fetch sends a read and returns what came; silence of an optional one proves nothing.
-func (d *device) fetch(ctx context.Context, r request, optional bool) ([]byte, error) {
+// fetch sends a read and returns what came; verifying says that it is one of many, whose silence proves nothing.
+func (d *device) fetch(ctx context.Context, r request, verifying bool) ([]byte, error) {
 	data := make([]byte, 4)
 	binary.BigEndian.PutUint16(data, r.address.Offset)
 	binary.BigEndian.PutUint16(data[2:], r.quantity)
@@ -215,7 +215,8 @@ func (d *device) fetch(ctx context.Context, r request, optional bool) ([]byte, e
 			raw, err = parseRead(data, r.size)
 			return err
 		},
-		optional: optional,
+		optional: verifying,
+		more:     verifying,
 	})
 	return raw, err
 }

@@ -123,6 +123,8 @@ type query struct {
 	parse func(data []byte) error
 	// optional: silence proves nothing, as for functions that many devices do not know.
 	optional bool
+	// more: others follow at once, for which the connection is kept even where it is closed after each poll.
+	more bool
 }
 
 // exchange sends a query and parses its reply, within d's timeout from its turn on the line.
@@ -146,10 +148,20 @@ func (e *endpoint) exchange(ctx context.Context, d *device, q query) error {
 	}
 
 	err = e.send(ctx, d, q)
-	if d.closeAfterPoll && !e.line.contended() {
+	if d.closeAfterPoll && !q.more && !e.line.contended() {
 		e.drop()
 	}
 	return err
+}
+
+// giveBack closes the connection, for a device whose connection is closed after each poll.
+func (e *endpoint) giveBack(d *device) {
+	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
+	defer cancel()
+	if d.closeAfterPoll && e.line.acquire(ctx, healthy) == nil {
+		e.drop()
+		e.line.release()
+	}
 }
 
 // class is the queue in which u waits.

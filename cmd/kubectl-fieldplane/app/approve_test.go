@@ -380,6 +380,8 @@ func TestApproveTellsWhatTheServerAnswers(t *testing.T) {
 		what, todo string
 	}{
 		{"a conflict", apierrors.NewConflict(group, uuid, errors.New("modified")), "changed after it was shown; nothing was written", "Run the same command again"},
+		{"a cluster that was changed just now", apierrors.NewConflict(group, uuid, errors.New(`TalosCluster "plant" was changed in the last seconds`)),
+			`TalosCluster "plant" was changed in the last seconds`, "look at what it shows of the TalosCluster"},
 		{"a missing verb, in the server's own words", apierrors.NewForbidden(group, uuid, errors.New(`needs the verb approve on talosmachines/approval to set spec.approved to true`)),
 			"needs the verb approve on talosmachines/approval to set spec.approved to true", "kubectl auth can-i approve talosmachines.talos.fieldplane.dev/" + uuid + " --subresource=approval -n site-a"},
 		{"an invalid value", apierrors.NewInvalid(v1alpha1.SchemeGroupVersion.WithKind("TalosMachine").GroupKind(), uuid, field.ErrorList{field.Invalid(field.NewPath("spec", "nodeLabels"), "x", "is bad")}),

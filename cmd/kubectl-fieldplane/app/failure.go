@@ -67,6 +67,10 @@ func (a attempt) explain(err error) error {
 	case a.cluster != "" && notFound(err, a.cluster):
 		failed.what = fmt.Sprintf("there is no TalosCluster %s in namespace %s", clean(a.cluster), a.namespace)
 		failed.todo = "See which there are: kubectl get talosclusters -A"
+	case apierrors.IsConflict(err) && a.needs == approveRight() && strings.Contains(err.Error(), "TalosCluster"):
+		// It was not the machine that changed, and what decides the rest of its configuration is part of what is approved.
+		failed.what = "the server refuses: " + clean(err.Error())
+		failed.todo = "Nothing was written. Run the same command again after some seconds, and look at what it shows of the TalosCluster."
 	case apierrors.IsConflict(err) && a.needs == approveRight():
 		failed.what = fmt.Sprintf("machine %s changed after it was shown; nothing was written", a.machine)
 		failed.todo = "Run the same command again: it shows the machine as it is now."

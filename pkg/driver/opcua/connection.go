@@ -202,10 +202,18 @@ func (c *connection) connect(ctx context.Context, a *attempt, unreachable bool, 
 	}
 	defer release()
 	close(a.connecting)
-	return c.opener.open(ctx, secrets, c.resumable())
+	lost := c.resumable()
+	s, err := c.opener.open(ctx, secrets, lost)
+	if err != nil && lost != nil && !lost.resumed {
+		// The attempt did not get as far as the lost session: the next one may.
+		c.mu.Lock()
+		c.lost = lost
+		c.mu.Unlock()
+	}
+	return s, err
 }
 
-// resumable is the session that the server may still have; it is tried once.
+// resumable takes the session that the server may still have.
 func (c *connection) resumable() *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()

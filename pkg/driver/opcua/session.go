@@ -49,6 +49,8 @@ type session struct {
 	offer       *endpointDescription
 	certificate []byte
 	nonce       []byte
+	// resumed: the server was asked for it on another channel. It is asked once: some servers answer such a question by hanging up.
+	resumed bool
 }
 
 // secrets are the credentials as they stand now.
@@ -188,6 +190,7 @@ func (o opener) open(ctx context.Context, secrets secrets, lost *session) (s *se
 	}
 	s = &session{channel: c, secrets: secrets.digest, offer: offer}
 	if lost != nil && lost.secrets == secrets.digest {
+		lost.resumed = true
 		s.authentication, s.offer, s.certificate, s.nonce = lost.authentication, lost.offer, lost.certificate, lost.nonce
 		if err = o.activate(ctx, s, secured, secrets); isStatus(err) {
 			lost, s.authentication, s.offer = nil, nil, offer

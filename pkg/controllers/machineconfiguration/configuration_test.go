@@ -233,6 +233,14 @@ func TestNothingIsSentToAMachineThatIsNotTheApprovedOne(t *testing.T) {
 		{"a control plane without a fingerprint", controlPlane, func(*node) {}, reasonFingerprintRequired},
 		{"no disks", none, func(n *node) { n.hardware.Disks = nil }, reasonInstallDiskNotFound},
 		{"no such disk", none, func(n *node) { n.hardware.Disks[0].DevPath = "/dev/sdc" }, reasonInstallDiskNotFound},
+		{"a second disk of the kind beyond those that an object lists", func(m *v1alpha1.TalosMachine) {
+			m.Spec.Install = &v1alpha1.MachineInstall{DiskSelector: &v1alpha1.DiskSelector{Type: v1alpha1.DiskTypeHDD}}
+		}, func(n *node) {
+			for i := range 64 {
+				n.hardware.Disks = append(n.hardware.Disks, maintenance.Disk{DevPath: fmt.Sprintf("/dev/sdb%03d", i), Transport: "sata"})
+			}
+			n.hardware.Disks = append(n.hardware.Disks, maintenance.Disk{DevPath: "/dev/sdz", Transport: "sata", Rotational: true})
+		}, reasonInstallDiskNotFound},
 		{"two disks that the selector means", func(m *v1alpha1.TalosMachine) {
 			m.Spec.Install = &v1alpha1.MachineInstall{DiskSelector: &v1alpha1.DiskSelector{Type: v1alpha1.DiskTypeHDD}}
 		}, func(n *node) { n.hardware.Disks[1].Rotational = true }, reasonInstallDiskNotFound},
@@ -322,6 +330,42 @@ func TestARefusalIsPermanentUntilSomebodyDecidesAnew(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Req: T-13, T-15
+func TestARefusalAfterARenewedApprovalIsPermanentToo(t *testing.T) {
+	data := bundleYAML(t)
+
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.applyErr = func([]byte) error { return failure(maintenance.ClassRejected, "apply configuration") }
+
+		w := start(t, n, cluster(), secret(data), machine())
+		w.pass(time.Hour)
+		w.expectSends(1)
+
+		setStatus := func(edit func(*v1alpha1.TalosMachineStatus)) {
+			m := w.machine()
+			edit(&m.Status)
+
+			if _, err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).UpdateStatus(context.Background(), m, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+
+			w.pass(time.Minute)
+		}
+
+		setStatus(func(s *v1alpha1.TalosMachineStatus) {
+			s.Approval = &v1alpha1.MachineApproval{User: "alice", Time: metav1.NewTime(time.Now())}
+		})
+		w.expectSends(2)
+		w.pass(time.Hour)
+
+		// The approval is newer than the first refusal, and older than the second.
+		setStatus(func(s *v1alpha1.TalosMachineStatus) { s.Hardware = &v1alpha1.MachineHardware{Product: "seen again"} })
+		w.expect(reasonRefused)
+		w.expectSends(2)
+	})
 }
 
 // Req: T-15

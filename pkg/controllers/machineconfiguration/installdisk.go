@@ -13,7 +13,7 @@ import (
 // checkInstallDisk makes sure that the installation takes exactly one disk, and the one that was approved: a machine's
 // disks may have been changed since, and the paths of disks change with every boot. An empty reason is consent (T-18).
 func checkInstallDisk(machine *v1alpha1.TalosMachine, read maintenance.Hardware) (reason, string) {
-	disks := hardware.Describe(read).Disks
+	disks := hardware.Disks(read)
 	disk := installdisk.Only(machine.Spec.Install, disks)
 
 	if disk == nil {

@@ -54,6 +54,8 @@ type verdict struct {
 	machine *v1alpha1.TalosMachine
 	// configuration is what status.configuration becomes; nil leaves it.
 	configuration *v1alpha1.MachineConfiguration
+	// anew tells that the problem is a new one, although the same may have stood before.
+	anew bool
 }
 
 // reconcile brings one machine as far as it goes. Its errors are those of API calls and hold nothing of a bundle.

@@ -173,6 +173,8 @@ func (c *Controller) notApplied(a attempt, err error, uncertain bool) verdict {
 	}
 
 	out := a.verdict(r, explain(err, a.bundle))
+	// Whether an approval is newer than a refusal is told by the time of the last one.
+	out.anew = r == reasonRefused
 
 	if r != reasonOutcomeUnknown {
 		out.configuration = a.intent.DeepCopy()

@@ -91,7 +91,7 @@ func (c *Controller) apply(status *v1alpha1.TalosMachineStatus, machine *v1alpha
 	}
 
 	for kind := range problems() {
-		if kind != meaning.problem {
+		if kind != meaning.problem || v.anew {
 			meta.RemoveStatusCondition(&status.Conditions, kind)
 		}
 	}

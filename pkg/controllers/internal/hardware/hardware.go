@@ -70,23 +70,8 @@ func Describe(read maintenance.Hardware) *v1alpha1.MachineHardware {
 		Fingerprint:  read.Fingerprint,
 	}
 
-	for _, disk := range read.Disks {
-		// Nothing can be installed on one.
-		if disk.CDROM {
-			continue
-		}
-
-		out.Disks = append(out.Disks, v1alpha1.MachineDisk{
-			Path:       disk.DevPath,
-			SizeBytes:  int64(min(disk.SizeBytes, math.MaxInt64)),
-			Model:      disk.Model,
-			Serial:     disk.Serial,
-			WWID:       disk.WWID,
-			Transport:  disk.Transport,
-			Rotational: disk.Rotational,
-			BusPath:    disk.BusPath,
-		})
-	}
+	disks := Disks(read)
+	out.Disks = disks[:min(len(disks), maxList)]
 
 	for _, link := range read.Links {
 		if !link.Physical {
@@ -101,11 +86,36 @@ func Describe(read maintenance.Hardware) *v1alpha1.MachineHardware {
 		})
 	}
 
-	slices.SortStableFunc(out.Disks, func(a, b v1alpha1.MachineDisk) int { return cmp.Compare(a.Path, b.Path) })
 	slices.SortStableFunc(out.Links, func(a, b v1alpha1.MachineLink) int { return cmp.Compare(a.Name, b.Name) })
 
-	out.Disks = out.Disks[:min(len(out.Disks), maxList)]
 	out.Links = out.Links[:min(len(out.Links), maxList)]
+
+	return out
+}
+
+// Disks are all disks that something can be installed on, by their paths. An object lists the first of them only.
+func Disks(read maintenance.Hardware) []v1alpha1.MachineDisk {
+	var out []v1alpha1.MachineDisk
+
+	for _, disk := range read.Disks {
+		// Nothing can be installed on one.
+		if disk.CDROM {
+			continue
+		}
+
+		out = append(out, v1alpha1.MachineDisk{
+			Path:       disk.DevPath,
+			SizeBytes:  int64(min(disk.SizeBytes, math.MaxInt64)),
+			Model:      disk.Model,
+			Serial:     disk.Serial,
+			WWID:       disk.WWID,
+			Transport:  disk.Transport,
+			Rotational: disk.Rotational,
+			BusPath:    disk.BusPath,
+		})
+	}
+
+	slices.SortStableFunc(out, func(a, b v1alpha1.MachineDisk) int { return cmp.Compare(a.Path, b.Path) })
 
 	return out
 }

@@ -716,7 +716,7 @@ func TestTheBeginningOfASecretAtTheEndOfATextIsTakenOutToo(t *testing.T) {
 	}
 }
 
-// Req: T-16. A condition, an event and a line of the plugin are one line.
+// Req: T-15. A condition, an event and a line of the plugin are one line.
 func TestAnErrorIsOneLineWithoutBulletsAndCounts(t *testing.T) {
 	for _, tc := range []struct{ said, want string }{
 		{"no role", "no role"},

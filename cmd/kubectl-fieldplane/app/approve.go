@@ -234,11 +234,31 @@ func (a approve) run(ctx context.Context) error {
 	if err := a.confirm(wanted, renewal); err != nil {
 		return err
 	}
+	if err := a.sameCluster(ctx, r.cluster); err != nil {
+		return err
+	}
 	if err := a.write(ctx, shown, wanted, renewal != "" && approved(shown)); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.Out, "%s approved as %s\n", resourceName(a.machine), wanted.Spec.Role)
 	fmt.Fprintf(a.Out, "See how it goes on: kubectl -n %s get talosmachine %s --watch\n", a.namespace, a.machine)
+	return nil
+}
+
+// sameCluster refuses when the cluster is no longer as it was shown: its patches and its installer are part of what is
+// approved, and whoever approves may have looked at them for a while. The server takes it from there.
+func (a approve) sameCluster(ctx context.Context, shown *v1alpha1.TalosCluster) error {
+	if shown == nil || shown.Name == "" {
+		return nil // nothing was shown of it, and a warning told so
+	}
+	now, err := a.client.TalosV1alpha1().TalosClusters(a.namespace).Get(ctx, shown.Name, metav1.GetOptions{})
+	if err != nil {
+		return attempt{to: "look at the cluster again", namespace: a.namespace, cluster: shown.Name}.explain(err)
+	}
+	if now.UID != shown.UID || !equality.Semantic.DeepEqual(now.Spec, shown.Spec) {
+		return told(fmt.Sprintf("TalosCluster %s changed after it was shown; nothing was written", shown.Name),
+			"Run the same command again: it shows the cluster as it is now.")
+	}
 	return nil
 }
 

@@ -551,3 +551,25 @@ func TestNothingThatAMachineTellsReachesTheTerminalRaw(t *testing.T) {
 		})
 	}
 }
+
+// Req: T-13. What a cluster gives its machines is part of what is approved.
+func TestAClusterThatChangesWhileItIsLookedAtStopsAnApproval(t *testing.T) {
+	s := newSession(site()...)
+	reads := 0
+	s.client.PrependReactor("get", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if reads++; reads == 1 {
+			return false, nil, nil
+		}
+		stored, err := s.client.Tracker().Get(action.GetResource(), action.GetNamespace(), action.(clienttesting.GetAction).GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		changed := stored.DeepCopyObject().(*v1alpha1.TalosCluster)
+		changed.Spec.ConfigPatches = []string{"machine: {sysctls: {a: b}}"}
+		return true, changed, nil
+	})
+	s.run(t, approvalArgs("--yes")...).wantRefused(t, "TalosCluster plant changed after it was shown; nothing was written", "shows the cluster as it is now")
+	if reads != 2 {
+		t.Errorf("%d reads", reads)
+	}
+}

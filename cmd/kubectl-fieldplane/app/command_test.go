@@ -39,7 +39,7 @@ func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
 			}
 		})
 	}
-	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "The commands are: approve, config, discover, gen-secrets, pending, reboot, reject, unapprove, unreject. See")
+	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "The commands are: approve, channels, config, discover, gen-secrets, pending, reboot, reject, unapprove, unreject. See")
 }
 
 func TestCompletionOffersTheMachinesThatWait(t *testing.T) {

@@ -137,7 +137,7 @@ func (c *catalogue) page(name string, limit int, token string) (*api.ChannelPage
 		Items: append([]driver.ChannelInfo{}, l.list.Items[from:to]...),
 	}
 	if to < len(l.list.Items) {
-		page.Continue = tokenOf(l.revision, to)
+		page.Continue, page.Remaining = tokenOf(l.revision, to), len(l.list.Items)-to
 	}
 	return page, nil
 }

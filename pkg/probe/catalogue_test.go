@@ -44,6 +44,9 @@ func TestPagesOfOneDiscoveryAreTheWholeOfIt(t *testing.T) {
 				t.Fatalf("%+v", page)
 			}
 			items = append(items, page.Items...)
+			if page.Remaining != 1003-len(items) {
+				t.Errorf("%d remain after %d of 1003", page.Remaining, len(items))
+			}
 			pages++
 			if token = page.Continue; token == "" {
 				break

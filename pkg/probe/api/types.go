@@ -145,6 +145,8 @@ type ChannelPage struct {
 	Items []driver.ChannelInfo `json:"items"`
 	// Continue asks for the page after this one; empty on the last.
 	Continue string `json:"continue,omitempty"`
+	// Remaining is the number of channels on the pages after this one.
+	Remaining int `json:"remaining,omitempty"`
 }
 
 // ErrorReason says in one word why a request failed.

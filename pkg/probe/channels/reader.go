@@ -70,6 +70,9 @@ func (r *Reader) Page(ctx context.Context, module *physical.IOModule, limit int,
 		out.Items = append(out.Items, channel(info))
 	}
 	out.Continue = page.Continue
+	if page.Continue != "" && page.Remaining > 0 {
+		out.RemainingItemCount = ptr.To(int64(page.Remaining))
+	}
 	return out, nil
 }
 

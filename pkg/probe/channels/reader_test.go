@@ -48,7 +48,7 @@ func TestAPageIsWhatTheModulesOwnProbeTells(t *testing.T) {
 	reader := NewReader(fake.NewClientset(pod()).CoreV1(), func(_ context.Context, namespace, address, uid string, limit int, token string) (*api.ChannelPage, error) {
 		asked = []any{namespace, address, uid, limit, token}
 		return &api.ChannelPage{
-			DiscoveredAt: at, Truncated: true, Continue: "next",
+			DiscoveredAt: at, Truncated: true, Continue: "next", Remaining: 5,
 			Items: []driver.ChannelInfo{
 				{
 					Name: "Plant/Speed", Address: "nsu=urn:x;s=Speed", DataType: driver.Float64, Count: 1, Access: driver.AccessReadWrite,
@@ -67,7 +67,7 @@ func TestAPageIsWhatTheModulesOwnProbeTells(t *testing.T) {
 	if want := []any{"site-a", "192.0.2.9:9443", "u-1", 2, "token"}; !equal(asked, want) {
 		t.Errorf("asked %v, want %v", asked, want)
 	}
-	if len(page.Items) != 2 || page.Continue != "next" || !page.Truncated || !page.DiscoveredAt.Time.Equal(at) {
+	if len(page.Items) != 2 || page.Continue != "next" || page.RemainingItemCount == nil || *page.RemainingItemCount != 5 || !page.Truncated || !page.DiscoveredAt.Time.Equal(at) {
 		t.Fatalf("page %+v", page)
 	}
 	speed, refused := page.Items[0], page.Items[1]

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -64,6 +65,15 @@ type Options struct {
 type Node struct {
 	Name   string
 	Labels map[string]string
+	// Network is where its pods run when that is not the network of the cluster itself.
+	Network *Network
+}
+
+// Network is a network namespace as `ip netns` knows it, with an IPv4 network of 24 bits for its pods, to which this
+// machine has a route. Root alone can use one.
+type Network struct {
+	Namespace string
+	Pods      netip.Prefix
 }
 
 // Cluster is a running cluster.
@@ -195,7 +205,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.step("nodes "+strings.Join(names, ", "), func() error {
 		results := make(chan error, len(c.options.Nodes))
 		for _, node := range c.options.Nodes {
-			go func() { results <- c.AddNode(ctx, node.Name, node.Labels) }()
+			go func() { results <- c.addNode(ctx, node) }()
 		}
 		var all []error
 		for range c.options.Nodes {

@@ -49,7 +49,12 @@ type virtualNode struct {
 
 // AddNode adds a virtual node and returns when it is Ready and schedulable.
 func (c *Cluster) AddNode(ctx context.Context, name string, labels map[string]string) error {
-	n, err := c.newNode(name, labels)
+	return c.addNode(ctx, Node{Name: name, Labels: labels})
+}
+
+func (c *Cluster) addNode(ctx context.Context, node Node) error {
+	name := node.Name
+	n, err := c.newNode(node)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
@@ -136,26 +141,32 @@ func (c *Cluster) node(name string) *virtualNode {
 	return c.nodes[name]
 }
 
-func (c *Cluster) newNode(name string, labels map[string]string) (*virtualNode, error) {
-	object := nodeObject(name, labels)
+func (c *Cluster) newNode(node Node) (*virtualNode, error) {
+	name := node.Name
+	object := nodeObject(name, node.Labels)
+	addresses, namespace := c.addresses, ""
+	if node.Network != nil {
+		addresses, namespace = provider.NewAddressesOf(node.Network.Pods), node.Network.Namespace
+	}
 	dir := c.path("pods", name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	n := &virtualNode{cluster: c, object: object, handlers: map[cache.SharedIndexInformer]cache.ResourceEventHandlerRegistration{}}
 	n.provider = provider.New(provider.Config{
-		Dir:           dir,
-		LogDir:        c.podLogDir(),
-		PidDir:        c.path("run"),
-		BinDir:        c.options.PodBinDir,
-		Client:        c.client,
-		Recorder:      c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: name}),
-		Addresses:     c.addresses,
-		Allocatable:   object.Status.Allocatable,
-		APIServerHost: "127.0.0.1",
-		APIServerPort: strconv.Itoa(c.ports.APIServer),
-		VolumeRefresh: c.options.VolumeRefresh,
-		Clock:         clock.RealClock{},
+		Dir:              dir,
+		LogDir:           c.podLogDir(),
+		PidDir:           c.path("run"),
+		BinDir:           c.options.PodBinDir,
+		Client:           c.client,
+		Recorder:         c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: name}),
+		Addresses:        addresses,
+		NetworkNamespace: namespace,
+		Allocatable:      object.Status.Allocatable,
+		APIServerHost:    "127.0.0.1",
+		APIServerPort:    strconv.Itoa(c.ports.APIServer),
+		VolumeRefresh:    c.options.VolumeRefresh,
+		Clock:            clock.RealClock{},
 	})
 	var err error
 	if n.kubelet, err = startKubeletServer(c.pki, n.provider); err != nil {

@@ -19,9 +19,20 @@ const (
 // Addresses gives each pod a loopback address of its own, unique on this
 // machine. It is safe for concurrent use.
 type Addresses struct {
+	// network is that of a network namespace of its own, in which nothing can be bound from here; the zero value is loopback.
+	network netip.Prefix
+
 	mu   sync.Mutex
 	next uint32
 	held map[string]net.PacketConn
+}
+
+// firstOfNetwork leaves a network's first addresses to the ends of the wire to its namespace.
+const firstOfNetwork = 9
+
+// NewAddressesOf gives out the addresses of an IPv4 network of 24 bits, which belongs to one network namespace of one cluster.
+func NewAddressesOf(network netip.Prefix) *Addresses {
+	return &Addresses{network: network.Masked(), next: firstOfNetwork, held: map[string]net.PacketConn{}}
 }
 
 // NewAddresses starts giving out addresses at a place that depends on seed, so
@@ -34,8 +45,19 @@ func NewAddresses(seed int) *Addresses {
 func (a *Addresses) Acquire(preferred string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if ip, err := netip.ParseAddr(preferred); err == nil && ip.IsLoopback() && a.reserve(preferred) {
+	if ip, err := netip.ParseAddr(preferred); err == nil && a.has(ip) && a.reserve(preferred) {
 		return preferred, nil
+	}
+	if a.network.IsValid() {
+		for last := firstOfNetwork + 1; last < 255; last++ {
+			a.next = max(firstOfNetwork, (a.next+1)%255)
+			bytes := a.network.Addr().As4()
+			bytes[3] = byte(a.next)
+			if ip := netip.AddrFrom4(bytes).String(); a.reserve(ip) {
+				return ip, nil
+			}
+		}
+		return "", fmt.Errorf("no free pod address in %s", a.network)
 	}
 	for range 1 << 16 {
 		a.next++
@@ -51,9 +73,20 @@ func (a *Addresses) Acquire(preferred string) (string, error) {
 	return "", errors.New("no free pod address in 127.64.0.0/10")
 }
 
+func (a *Addresses) has(ip netip.Addr) bool {
+	if a.network.IsValid() {
+		return a.network.Contains(ip)
+	}
+	return ip.IsLoopback()
+}
+
 func (a *Addresses) reserve(ip string) bool {
-	if a.held[ip] != nil {
+	if _, held := a.held[ip]; held {
 		return false
+	}
+	if a.network.IsValid() {
+		a.held[ip] = nil
+		return true
 	}
 	conn, err := net.ListenPacket("udp4", fmt.Sprintf("%s:%d", ip, reservationPort))
 	if err != nil {
@@ -69,6 +102,6 @@ func (a *Addresses) Release(ip string) {
 	defer a.mu.Unlock()
 	if conn := a.held[ip]; conn != nil {
 		conn.Close()
-		delete(a.held, ip)
 	}
+	delete(a.held, ip)
 }

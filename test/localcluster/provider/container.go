@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,6 +158,10 @@ func (c *container) runOnce(r *podRunner) (code int, ran bool) {
 		return waiting("CreateContainerError", err)
 	}
 	defer log.Close()
+	if namespace := r.p.config.NetworkNamespace; namespace != "" {
+		// ip replaces itself by the program, which thus keeps its process id.
+		command.path, command.args = "ip", slices.Concat([]string{"netns", "exec", namespace, command.path}, command.args)
+	}
 	process, err := child.Start(child.Spec{
 		Name:    fmt.Sprintf("container %s of pod %s/%s", c.name, pod.Namespace, pod.Name),
 		Path:    command.path,

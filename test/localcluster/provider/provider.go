@@ -37,11 +37,13 @@ type Config struct {
 	// PidDir receives a pid file per running container.
 	PidDir string
 	// BinDir holds the programs that containers run.
-	BinDir      string
-	Client      kubernetes.Interface
-	Recorder    record.EventRecorder
-	Addresses   *Addresses
-	Allocatable corev1.ResourceList
+	BinDir    string
+	Client    kubernetes.Interface
+	Recorder  record.EventRecorder
+	Addresses *Addresses
+	// NetworkNamespace is the network namespace that pods run in; empty is that of the cluster.
+	NetworkNamespace string
+	Allocatable      corev1.ResourceList
 	// APIServerHost and APIServerPort are where pods find the API.
 	APIServerHost, APIServerPort string
 	// VolumeRefresh is how long after its change a ConfigMap or Secret reaches files.

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -200,6 +201,34 @@ func TestVolumesShowTheirSources(t *testing.T) {
 				t.Errorf("the volume shows %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestAddressesOfANetworkNamespaceAreItsOwn(t *testing.T) {
+	network := netip.MustParsePrefix("198.18.7.0/24")
+	addresses := NewAddressesOf(network)
+	seen := map[string]bool{}
+	var last string
+	for {
+		ip, err := addresses.Acquire("")
+		if err != nil {
+			break
+		}
+		if seen[ip] || !network.Contains(netip.MustParseAddr(ip)) {
+			t.Errorf("%s was given out twice, or is no address of %s", ip, network)
+		}
+		seen[ip], last = true, ip
+	}
+	if len(seen) < 200 {
+		t.Errorf("only %d pods have an address: %v", len(seen), seen)
+	}
+	addresses.Release(last)
+	if ip, err := addresses.Acquire("127.64.0.1"); err != nil || ip != last {
+		t.Errorf("got %s, %v, want the one that was released, %s", ip, err, last)
+	}
+	addresses.Release(last)
+	if ip, err := addresses.Acquire(last); err != nil || ip != last {
+		t.Errorf("got %s, %v, want the preferred %s", ip, err, last)
 	}
 }
 

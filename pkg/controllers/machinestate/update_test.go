@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -457,14 +458,36 @@ func TestNothingIsChangedWhileTheClusterIsNotWhole(t *testing.T) {
 	}
 }
 
+// crashAt is a hook by which no API call from the given one on comes back, and which tells that it was reached.
+func crashAt(call int64, reached *atomic.Bool) func(context.Context, fakeapi.Call) error {
+	var count atomic.Int64
+
+	return func(context.Context, fakeapi.Call) error {
+		if count.Add(1) < call {
+			return nil
+		}
+
+		reached.Store(true)
+
+		return errors.New("the process is no more")
+	}
+}
+
+// stride is from one call at which the process ends to the next that is tried.
+func stride() int64 {
+	if testing.Short() {
+		return 7
+	}
+
+	return 1
+}
+
 // The process ends at each API call in turn, before and behind its effect, and another one takes over.
 // Req: A-06, T-18a
 func TestACrashAtAnyPointChangesEachMachineOnce(t *testing.T) {
-	crash := errors.New("the process is no more")
-
 	for _, side := range []string{"before", "behind"} {
-		for call := 1; ; call++ {
-			reached := false
+		for call := int64(1); ; call += stride() {
+			var reached atomic.Bool
 
 			t.Run(fmt.Sprintf("%s call %d", side, call), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -475,16 +498,7 @@ func TestACrashAtAnyPointChangesEachMachineOnce(t *testing.T) {
 					cluster.Spec.ConfigPatches = sysctl(1)
 					w.editCluster(func(c *v1alpha1.TalosCluster) { c.Spec = cluster.Spec })
 
-					count := 0
-					hook := func(context.Context, fakeapi.Call) error {
-						if count++; count >= call {
-							reached = true
-
-							return crash
-						}
-
-						return nil
-					}
+					hook := crashAt(call, &reached)
 
 					if side == "before" {
 						w.api.Before(hook)
@@ -517,7 +531,7 @@ func TestACrashAtAnyPointChangesEachMachineOnce(t *testing.T) {
 				})
 			})
 
-			if !reached {
+			if !reached.Load() {
 				if call < 10 {
 					t.Errorf("only %d calls", call)
 				}
@@ -530,11 +544,9 @@ func TestACrashAtAnyPointChangesEachMachineOnce(t *testing.T) {
 
 // Req: A-06, T-18a
 func TestACrashAtAnyPointRebootsExactlyOnce(t *testing.T) {
-	crash := errors.New("the process is no more")
-
 	for _, side := range []string{"before", "behind"} {
-		for call := 1; ; call++ {
-			reached := false
+		for call := int64(1); ; call += stride() {
+			var reached atomic.Bool
 
 			t.Run(fmt.Sprintf("%s call %d", side, call), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -545,16 +557,7 @@ func TestACrashAtAnyPointRebootsExactlyOnce(t *testing.T) {
 					w.stop()
 					w.askReboot(1)
 
-					count := 0
-					hook := func(context.Context, fakeapi.Call) error {
-						if count++; count >= call {
-							reached = true
-
-							return crash
-						}
-
-						return nil
-					}
+					hook := crashAt(call, &reached)
 
 					if side == "before" {
 						w.api.Before(hook)
@@ -582,7 +585,7 @@ func TestACrashAtAnyPointRebootsExactlyOnce(t *testing.T) {
 				})
 			})
 
-			if !reached {
+			if !reached.Load() {
 				if call < 5 {
 					t.Errorf("only %d calls", call)
 				}

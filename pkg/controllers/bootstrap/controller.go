@@ -12,18 +12,16 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
@@ -106,15 +104,10 @@ func New(cfg Config) *Controller {
 	}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]
-
 // Run bootstraps clusters until the context is over, and returns when nothing of it runs any more. It may be called
 // again, never twice at a time.
 func (c *Controller) Run(ctx context.Context) error {
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "bootstrap", Clock: c.clock},
-	)
+	q := work.NewQueue("bootstrap", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
 	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -165,67 +158,25 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil // stopped before it began
 	}
 
-	var running sync.WaitGroup
+	work.Workers{
+		Kind: "cluster", Count: workers, Timeout: reconcileTimeout,
+		Reconcile: func(ctx context.Context, key types.NamespacedName) (work.Again, error) {
+			pause, err := c.reconcile(ctx, key)
 
-	for range workers {
-		running.Go(func() {
-			for c.processNext(ctx, q) {
-			}
-		})
-	}
-
-	<-ctx.Done()
-	q.ShutDown()
-	running.Wait()
+			return work.After(pause), err
+		},
+	}.Run(ctx, q)
 
 	return nil
 }
 
-func (c *Controller) processNext(ctx context.Context, q queue) bool {
-	key, shutdown := q.Get()
-	if shutdown {
-		return false
-	}
-
-	defer q.Done(key)
-
-	if ctx.Err() != nil {
-		return true // only drains the queue
-	}
-
-	logger := klog.FromContext(ctx).WithValues("cluster", key)
-
-	reconcileCtx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), reconcileTimeout)
-	defer cancel()
-
-	again, err := c.reconcile(reconcileCtx, key)
-
-	switch {
-	case apierrors.IsConflict(err):
-		logger.V(2).Info("Cluster changed meanwhile: tried again", "err", err)
-		q.AddRateLimited(key)
-	case err != nil && ctx.Err() == nil:
-		logger.Error(err, "Cluster not bootstrapped")
-		q.AddRateLimited(key)
-	case err != nil:
-	default:
-		q.Forget(key)
-
-		if again > 0 {
-			q.AddAfter(key, again)
-		}
-	}
-
-	return true
-}
-
-func enqueueCluster(q queue, obj any) {
+func enqueueCluster(q work.Queue, obj any) {
 	if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
 		q.Add(types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name})
 	}
 }
 
-func enqueueClusterOf(q queue, obj any) {
+func enqueueClusterOf(q work.Queue, obj any) {
 	if m, ok := obj.(*v1alpha1.TalosMachine); ok {
 		q.Add(types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.ClusterRef.Name})
 	}

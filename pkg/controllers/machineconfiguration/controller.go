@@ -5,24 +5,20 @@ package machineconfiguration
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
@@ -93,15 +89,10 @@ func New(cfg Config) *Controller {
 	}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]
-
 // Run configures machines until the context is over, and returns when nothing of it runs any more. It may be called
 // again, never twice at a time.
 func (c *Controller) Run(ctx context.Context) error {
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "machineconfiguration", Clock: c.clock},
-	)
+	q := work.NewQueue("machineconfiguration", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
 	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -136,68 +127,25 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil // stopped before it began
 	}
 
-	var running sync.WaitGroup
+	work.Workers{
+		Kind: "machine", Count: workers, Timeout: reconcileTimeout,
+		Reconcile: func(ctx context.Context, key types.NamespacedName) (work.Again, error) {
+			again, err := c.reconcile(ctx, key)
 
-	for range workers {
-		running.Go(func() {
-			for c.processNext(ctx, q) {
-			}
-		})
-	}
-
-	<-ctx.Done()
-	q.ShutDown()
-	running.Wait()
+			return again.work(), err
+		},
+	}.Run(ctx, q)
 
 	return nil
 }
 
-func (c *Controller) processNext(ctx context.Context, q queue) bool {
-	key, shutdown := q.Get()
-	if shutdown {
-		return false
-	}
-
-	defer q.Done(key)
-
-	if ctx.Err() != nil {
-		return true // only drains the queue
-	}
-
-	logger := klog.FromContext(ctx).WithValues("machine", key)
-
-	reconcileCtx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), reconcileTimeout)
-	defer cancel()
-
-	again, err := c.reconcile(reconcileCtx, key)
-
-	switch {
-	case apierrors.IsConflict(err):
-		logger.V(2).Info("Machine changed meanwhile: tried again", "err", err)
-		q.AddRateLimited(key)
-	case err != nil && ctx.Err() == nil:
-		utilruntime.HandleErrorWithContext(reconcileCtx, err, "Machine not configured")
-		q.AddRateLimited(key)
-	case err != nil:
-	case again == retryBackoff:
-		q.AddRateLimited(key)
-	case again == retryPoll:
-		q.Forget(key)
-		q.AddAfter(key, pollInterval)
-	default:
-		q.Forget(key)
-	}
-
-	return true
-}
-
-func enqueue(q queue, obj any) {
+func enqueue(q work.Queue, obj any) {
 	if machine, ok := obj.(*v1alpha1.TalosMachine); ok && configurable(machine) {
 		q.Add(types.NamespacedName{Namespace: machine.Namespace, Name: machine.Name})
 	}
 }
 
-func (c *Controller) enqueueMachines(q queue, obj any) {
+func (c *Controller) enqueueMachines(q work.Queue, obj any) {
 	cluster, ok := obj.(*v1alpha1.TalosCluster)
 	if !ok {
 		return

@@ -4,6 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
@@ -73,6 +74,18 @@ const (
 	// retryBackoff tries again soon, and ever less often.
 	retryBackoff
 )
+
+// work says it to the queue.
+func (r retry) work() work.Again {
+	switch r {
+	case retryPoll:
+		return work.After(pollInterval)
+	case retryBackoff:
+		return work.Backoff()
+	default:
+		return work.Again{}
+	}
+}
 
 // outcome is what a reason means for the machine's status and for the queue.
 type outcome struct {

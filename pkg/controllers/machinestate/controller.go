@@ -10,24 +10,20 @@ package machinestate
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
@@ -100,15 +96,10 @@ func New(cfg Config) *Controller {
 	}
 }
 
-type queue = workqueue.TypedRateLimitingInterface[types.NamespacedName]
-
 // Run follows machines until the context is over, and returns when nothing of it runs any more. It may be called again,
 // never twice at a time.
 func (c *Controller) Run(ctx context.Context) error {
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "machinestate", Clock: c.clock},
-	)
+	q := work.NewQueue("machinestate", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
 	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -154,78 +145,32 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil // stopped before it began
 	}
 
-	var running sync.WaitGroup
+	work.Workers{
+		Kind: "machine", Count: workers, Timeout: lookTimeout,
+		Reconcile: func(ctx context.Context, key types.NamespacedName) (work.Again, error) {
+			again, err := c.look(ctx, key)
 
-	for range workers {
-		running.Go(func() {
-			for c.processNext(ctx, q) {
-			}
-		})
-	}
-
-	<-ctx.Done()
-	q.ShutDown()
-	running.Wait()
+			return again.work(), err
+		},
+	}.Run(ctx, q)
 
 	return nil
 }
 
-func (c *Controller) processNext(ctx context.Context, q queue) bool {
-	key, shutdown := q.Get()
-	if shutdown {
-		return false
-	}
-
-	defer q.Done(key)
-
-	if ctx.Err() != nil {
-		return true // only drains the queue
-	}
-
-	logger := klog.FromContext(ctx).WithValues("machine", key)
-
-	lookCtx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), lookTimeout)
-	defer cancel()
-
-	again, err := c.look(lookCtx, key)
-
-	switch {
-	case apierrors.IsConflict(err):
-		logger.V(2).Info("Machine changed meanwhile: looked at again", "err", err)
-		q.AddRateLimited(key)
-	case err != nil && ctx.Err() == nil:
-		utilruntime.HandleErrorWithContext(lookCtx, err, "Machine not looked at")
-		q.AddRateLimited(key)
-	case err != nil:
-	case again == retryBackoff:
-		q.AddRateLimited(key)
-	case again == retrySoon:
-		q.Forget(key)
-		q.AddAfter(key, soon)
-	case again == retryLater:
-		q.Forget(key)
-		q.AddAfter(key, later)
-	default:
-		q.Forget(key)
-	}
-
-	return true
-}
-
-func enqueue(q queue, obj any) {
+func enqueue(q work.Queue, obj any) {
 	if m, ok := obj.(*v1alpha1.TalosMachine); ok && followed(m) {
 		q.Add(types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
 	}
 }
 
-func (c *Controller) enqueueCluster(q queue, obj any) {
+func (c *Controller) enqueueCluster(q work.Queue, obj any) {
 	if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
 		c.enqueueMachines(q, cluster.Namespace, cluster.Name, func(*v1alpha1.TalosMachine) bool { return true })
 	}
 }
 
 // enqueuePeers has the machines looked at that may have waited for this one.
-func (c *Controller) enqueuePeers(q queue, obj any) {
+func (c *Controller) enqueuePeers(q work.Queue, obj any) {
 	if m, ok := obj.(*v1alpha1.TalosMachine); ok {
 		c.enqueueMachines(q, m.Namespace, m.Spec.ClusterRef.Name, func(peer *v1alpha1.TalosMachine) bool {
 			return peer.Name != m.Name && peer.Status.Update != nil
@@ -233,7 +178,7 @@ func (c *Controller) enqueuePeers(q queue, obj any) {
 	}
 }
 
-func (c *Controller) enqueueMachines(q queue, namespace, cluster string, want func(*v1alpha1.TalosMachine) bool) {
+func (c *Controller) enqueueMachines(q work.Queue, namespace, cluster string, want func(*v1alpha1.TalosMachine) bool) {
 	machines, err := c.machines.TalosMachines(namespace).List(labels.Everything())
 	if err != nil {
 		return // a lister of a cache does not fail

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
@@ -93,6 +94,20 @@ const (
 	// retryNever waits for a change.
 	retryNever
 )
+
+// work says it to the queue.
+func (r retry) work() work.Again {
+	switch r {
+	case retryBackoff:
+		return work.Backoff()
+	case retrySoon:
+		return work.After(soon)
+	case retryLater:
+		return work.After(later)
+	default:
+		return work.Again{}
+	}
+}
 
 // meaning is what a reason means for its condition, for people and for the queue.
 type meaning struct {

@@ -114,6 +114,28 @@ func LinkReason(err error) Reason {
 	return ReasonProtocolError
 }
 
+// LinkError is the typed form of an error of the connection, or of the protocol on it; the format says where, such as "unit 3
+// at 192.0.2.1:502". The text ends up in a status, so that it leaves out what differs from one time to the next while the
+// cause stays: our own port, and whether a peer hung up with FIN or RST, which depends on what it had not read yet.
+func LinkError(err error, format string, args ...any) *Error {
+	reason := LinkReason(err)
+	cause := err
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		cause = op.Err
+	}
+	if reason == ReasonConnectionLost {
+		cause = &hungUpError{err}
+	}
+	return &Error{Reason: reason, Err: fmt.Errorf(format+": %w", append(args, cause)...)}
+}
+
+// hungUpError is the end of a connection that the peer ended.
+type hungUpError struct{ cause error }
+
+func (e *hungUpError) Error() string { return "the device closed the connection" }
+
+func (e *hungUpError) Unwrap() error { return e.cause }
+
 func isAny(targets ...error) func(error) bool {
 	return func(err error) bool {
 		for _, t := range targets {

@@ -51,3 +51,23 @@ func TestReasonOfFindsAWrappedError(t *testing.T) {
 		t.Errorf("ReasonOf(an untyped error) = %s, want ProtocolError", got)
 	}
 }
+
+// Req: P-13. The text ends up in a status.
+func TestALostConnectionReadsTheSameHoweverItWasLost(t *testing.T) {
+	for _, cause := range []error{
+		io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, fmt.Errorf("registering a session: %w", io.EOF),
+		&net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 40953}, Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+	} {
+		err := LinkError(cause, "unit %d at %s", 3, "192.0.2.1:502")
+		if have, want := err.Error(), "ConnectionLost: unit 3 at 192.0.2.1:502: the device closed the connection"; have != want {
+			t.Errorf("have %q, want %q", have, want)
+		}
+		if err.Answered || !errors.Is(err, cause) {
+			t.Errorf("%v is not %v any more", err, cause)
+		}
+	}
+	refused := LinkError(&net.OpError{Op: "dial", Source: &net.TCPAddr{Port: 40953}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, "connecting to x")
+	if have, want := refused.Error(), "Refused: connecting to x: connect: connection refused"; have != want {
+		t.Errorf("have %q, want %q", have, want)
+	}
+}

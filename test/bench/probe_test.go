@@ -12,7 +12,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip/ethernetiptest"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus/modbustest"
+	"github.com/fieldplane/fieldplane/pkg/driver/opcua/opcuatest"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/probeclient"
 	"github.com/fieldplane/fieldplane/pkg/probe/probetest"
 	"github.com/fieldplane/fieldplane/test/harness"
@@ -20,18 +23,51 @@ import (
 )
 
 const (
-	probedDevices = 1000
+	// What one probe asks: the plant of the budget.
+	probedModbus     = 1000
+	probedOPCUA      = 500
+	probedEtherNetIP = 300
+	probedDevices    = probedModbus + probedOPCUA + probedEtherNetIP
 	// probing is how long the probe is measured.
 	probing = 15 * time.Second
 
-	probedNet = 90
+	probedNet           = 110
+	probedOPCUANet      = 114
+	probedEtherNetIPNet = 116
 )
 
-// BenchmarkProbe is one io-probe with 1,000 Modbus devices, each asked once a second over a connection of its own. The
-// budget is for 500 OPC UA and 300 EtherNet/IP devices beside them.
+// polled is a simulated device that counts what it is asked.
+type polled interface{ Requests() int }
+
+// BenchmarkProbe is one io-probe with 1,000 Modbus, 500 OPC UA and 300 EtherNet/IP devices, each asked once a second over a
+// connection of its own.
 func BenchmarkProbe(b *testing.B) {
-	devices := startDevices(b, probedNet, probedDevices)
-	process, probe := startProbe(b, devices)
+	var devices []polled
+	var specs []v1alpha1.IOModuleSpec
+	for _, device := range startDevices(b, probedNet, probedModbus) {
+		devices, specs = append(devices, device), append(specs, modbusSpec(device))
+	}
+	for i := range probedOPCUA {
+		server, err := opcuatest.New(opcuatest.Options{
+			Address: net.JoinHostPort(loopback(probedOPCUANet, i), "4840"), Name: "Press",
+			Variables: []opcuatest.Variable{{Path: "Line/Press/Force", Value: 12.5, Unit: "kN", High: 100}},
+		})
+		must(b, err)
+		must(b, server.Start())
+		b.Cleanup(server.Stop)
+		devices = append(devices, server)
+		specs = append(specs, v1alpha1.IOModuleSpec{Protocol: v1alpha1.ProtocolOPCUA, OPCUA: &v1alpha1.OPCUAConnection{
+			Endpoint: server.Endpoint(), SecurityPolicy: v1alpha1.OPCUASecurityPolicyNone, SecurityMode: v1alpha1.OPCUASecurityModeNone,
+		}})
+	}
+	for i := range probedEtherNetIP {
+		device := ethernetiptest.New(net.JoinHostPort(loopback(probedEtherNetIPNet, i), "44818"))
+		must(b, device.Start())
+		b.Cleanup(func() { device.Close() })
+		devices = append(devices, device)
+		specs = append(specs, v1alpha1.IOModuleSpec{Protocol: v1alpha1.ProtocolEtherNetIP, Ethernetip: &v1alpha1.EtherNetIPConnection{Endpoint: device.Endpoint()}})
+	}
+	process, probe := startProbe(b, specs)
 	connected := func() string {
 		list, err := probe.List(b.Context())
 		if err != nil {
@@ -44,11 +80,11 @@ func BenchmarkProbe(b *testing.B) {
 			}
 		}
 		if n < probedDevices {
-			return fmt.Sprintf("%d of %d modules are connected", n, probedDevices)
+			return fmt.Sprintf("%d of %d modules are connected%s", n, probedDevices, others(list))
 		}
 		return ""
 	}
-	harness.Eventually(b, time.Minute, connected)
+	harness.Eventually(b, 3*time.Minute, connected)
 
 	requests := 0
 	for _, device := range devices {
@@ -74,6 +110,16 @@ func BenchmarkProbe(b *testing.B) {
 	report(b, memory/1e6, "MB-RSS", "≤150")
 }
 
+// others says how the first module that is not connected is.
+func others(list *api.List) string {
+	for _, module := range list.Modules {
+		if !module.Connected || module.Stale {
+			return fmt.Sprintf("; %s: %s: %s", module.Name, module.Reason, module.Message)
+		}
+	}
+	return ""
+}
+
 // startDevices runs Modbus devices, each on an address of its own, until the benchmark ends.
 func startDevices(b *testing.B, third, n int) []*modbustest.Device {
 	b.Helper()
@@ -88,7 +134,7 @@ func startDevices(b *testing.B, third, n int) []*modbustest.Device {
 }
 
 // startProbe runs an io-probe for the devices, until the benchmark ends.
-func startProbe(b *testing.B, devices []*modbustest.Device) (*child.Process, *probeclient.Client) {
+func startProbe(b *testing.B, specs []v1alpha1.IOModuleSpec) (*child.Process, *probeclient.Client) {
 	b.Helper()
 	const namespace = "bench"
 	type entry struct {
@@ -100,8 +146,8 @@ func startProbe(b *testing.B, devices []*modbustest.Device) (*child.Process, *pr
 	var config struct {
 		Modules []entry `json:"modules"`
 	}
-	for i, device := range devices {
-		config.Modules = append(config.Modules, entry{fmt.Sprintf("module-%d", i), fmt.Sprintf("uid-%d", i), 1, modbusSpec(device)})
+	for i, spec := range specs {
+		config.Modules = append(config.Modules, entry{fmt.Sprintf("module-%d", i), fmt.Sprintf("uid-%d", i), 1, spec})
 	}
 	text, err := json.Marshal(config)
 	must(b, err)

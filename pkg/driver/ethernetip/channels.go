@@ -294,7 +294,7 @@ func (w *walk) channel(address string, typ uint16, dimensions []uint32, access d
 		return errEnough
 	}
 	if w.ctx.Err() != nil {
-		return linkError(w.ctx.Err(), "discovering the channels of %s", w.device.endpoint.address)
+		return driver.LinkError(w.ctx.Err(), "discovering the channels of %s", w.device.endpoint.address)
 	}
 	info := driver.ChannelInfo{Name: address, Address: address, Count: 1, Access: access}
 	count := uint64(1)

@@ -171,7 +171,7 @@ func (e *endpoint) turn(ctx context.Context, d *device, q question) error {
 	case e.turns <- struct{}{}:
 	case <-waitCtx.Done():
 		if ctx.Err() != nil {
-			return linkError(ctx.Err(), "waiting for %s", e.address)
+			return driver.LinkError(ctx.Err(), "waiting for %s", e.address)
 		}
 		if err := e.neighboursFailure(d, waiting); err != nil {
 			return err
@@ -180,7 +180,7 @@ func (e *endpoint) turn(ctx context.Context, d *device, q question) error {
 	}
 	defer func() { <-e.turns }()
 	if err := ctx.Err(); err != nil {
-		return linkError(err, "waiting for %s", e.address)
+		return driver.LinkError(err, "waiting for %s", e.address)
 	}
 	if err := e.neighboursFailure(d, waiting); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (e *endpoint) send(ctx context.Context, d *device, q question) *driver.Erro
 		}
 		failure, typed := errors.AsType[*driver.Error](err)
 		if !typed {
-			failure = linkError(err, "%s", e.address)
+			failure = driver.LinkError(err, "%s", e.address)
 			if refused, ok := errors.AsType[encapsulationError](err); ok {
 				failure.Reason = refused.reason()
 			}
@@ -326,7 +326,7 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 			e.unreachable = true
 			e.mu.Unlock()
 		}
-		return deadline, linkError(err, "connecting to %s", e.address)
+		return deadline, driver.LinkError(err, "connecting to %s", e.address)
 	}
 	e.conn, e.silentSince = conn, time.Time{}
 	return deadline, nil

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-
-	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
 // The encapsulation commands that we send or meet (CIP volume 2, 2-3.2).
@@ -143,14 +140,4 @@ func parsePacket(data []byte, address, payload uint16) (item, item, error) {
 		return item{}, item{}, fmt.Errorf("%w: other items than were asked for", errMalformedReply)
 	}
 	return items[0], items[1], nil
-}
-
-// linkError is the typed form of an error of the connection or of the protocol on it. It leaves out the local address,
-// whose port differs with every connection: the text ends up in a status, which must not change while the cause stays.
-func linkError(err error, format string, args ...any) *driver.Error {
-	cause := err
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		cause = op.Err
-	}
-	return &driver.Error{Reason: driver.LinkReason(err), Err: fmt.Errorf(format+": %w", append(args, cause)...)}
 }

@@ -139,6 +139,6 @@ func rest(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return linkError(ctx.Err(), "resting between two reads")
+		return driver.LinkError(ctx.Err(), "resting between two reads")
 	}
 }

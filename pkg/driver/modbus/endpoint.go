@@ -135,7 +135,7 @@ func (e *endpoint) exchange(ctx context.Context, d *device, q query) error {
 	cancel()
 	if err != nil {
 		if ctx.Err() != nil {
-			return linkError(ctx.Err(), "unit %d at %s", d.unit.id, e.address)
+			return driver.LinkError(ctx.Err(), "unit %d at %s", d.unit.id, e.address)
 		}
 		if e.nothingAnsweredSince(waiting) {
 			return &driver.Error{Reason: driver.ReasonTimeout, Err: fmt.Errorf("no unit at %s answers", e.address)}
@@ -270,7 +270,7 @@ func (e *endpoint) send(ctx context.Context, d *device, q query) error {
 			e.account(d, slot, nil)
 			return nil
 		}
-		failure := linkError(err, "unit %d at %s", d.unit.id, e.address)
+		failure := driver.LinkError(err, "unit %d at %s", d.unit.id, e.address)
 		if exception, ok := errors.AsType[*modbus.ModbusError](err); ok {
 			failure = exceptionError(exception)
 		} else {
@@ -329,7 +329,7 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {
-		failure := linkError(err, "connecting to %s", e.address)
+		failure := driver.LinkError(err, "connecting to %s", e.address)
 		if ctx.Err() == nil {
 			e.unreachable = true
 			e.dialFailure.by, e.dialFailure.at, e.dialFailure.err = d, time.Now(), failure

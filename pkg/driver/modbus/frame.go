@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 
 	"github.com/goburrow/modbus"
-
-	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
 const (
@@ -126,14 +123,4 @@ func printable(raw []byte) string {
 		}
 	}
 	return string(text)
-}
-
-// linkError is the typed form of an error of the connection or of the protocol on it. It leaves out the local address, whose port
-// differs with every connection: the text ends up in a status, which must not change while the cause stays.
-func linkError(err error, format string, args ...any) *driver.Error {
-	cause := err
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		cause = op.Err
-	}
-	return &driver.Error{Reason: driver.LinkReason(err), Err: fmt.Errorf(format+": %w", append(args, cause)...)}
 }

@@ -3,7 +3,6 @@ package opcua
 import (
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/gopcua/opcua/ua"
 
@@ -137,15 +136,10 @@ func linkError(err error, hostPort, step string) *driver.Error {
 		m := meaningOf(status)
 		return &driver.Error{Reason: m.reason, Answered: m.answered, Err: fmt.Errorf("%s: the server answers %s", where, statusText(status))}
 	}
-	cause := err
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		cause = op.Err
-	}
-	reason := driver.LinkReason(err)
-	if reason == driver.ReasonTimeout {
+	if reason := driver.LinkReason(err); reason == driver.ReasonTimeout {
 		return &driver.Error{Reason: reason, Err: fmt.Errorf("%s does not answer in time", hostPort)}
 	}
-	return &driver.Error{Reason: reason, Err: fmt.Errorf("%s: %w", where, cause)}
+	return driver.LinkError(err, "%s", where)
 }
 
 // atStep is an error of connecting: nothing that the server says there is an answer to what was asked.

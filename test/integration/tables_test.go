@@ -36,7 +36,7 @@ func TestTablesShowWhatAnOperatorNeeds(t *testing.T) {
 		"ControlModule": {[]string{"Name", "Unit", "Tags"}, nil, map[string]string{"Unit": "first", "Tags": "0"}},
 		"Unit":          {[]string{"Name", "State", "Mode", "Hold"}, []string{"Modules", "Runtime"}, map[string]string{"State": "Idle", "Mode": "Automatic", "Hold": "<none>"}},
 		"TalosCluster": {
-			[]string{"Name", "Endpoint", "Machines", "Pending", "Running", "Reason", "Sweep", "Answered"}, []string{"Talos", "Kubernetes", "Weak", "Collisions", "Paused"},
+			[]string{"Name", "Endpoint", "Machines", "Pending", "Running", "Failed", "Reason", "Sweep", "Answered"}, []string{"Talos", "Kubernetes", "Weak", "Collisions", "Paused"},
 			map[string]string{"Endpoint": "https://192.0.2.1:6443", "Talos": "v1.13", "Kubernetes": "v1.36.1", "Paused": "true", "Reason": "Paused"},
 		},
 		"TalosMachine": {

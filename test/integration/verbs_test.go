@@ -502,6 +502,8 @@ func TestDiscoveryTellsTheVerbsAndSubresourcesOfEveryKind(t *testing.T) {
 			want[k.resource+"/config"], want[k.resource+"/reboot"] = "[get]", "[create]"
 		case "TalosCluster":
 			want[k.resource+"/discover"] = "[create]"
+		case "IOModule":
+			want[k.resource+"/channels"] = "[get]"
 		}
 		for name, verbsWanted := range want {
 			if verbs[name] != verbsWanted {

@@ -11,6 +11,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
 
@@ -180,5 +181,5 @@ func explain(err error, bundle *secrets.Bundle) string {
 		text += ": " + failure.Detail
 	}
 
-	return redact(text, bundle)
+	return notice.Redacted(text, bundle)
 }

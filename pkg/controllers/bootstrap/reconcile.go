@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
 
-	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
-	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
 func completed(cluster *v1alpha1.TalosCluster) bool {
@@ -173,20 +170,4 @@ func nobodyToAsk(all []subject) (verdict, bool) {
 	}
 
 	return wait(reasonAwaitingControlPlane, "no control plane has its configuration yet: %s", names(approved)).verdict, true
-}
-
-const maxMessage = 1000
-
-// redact makes a text fit for a condition: without any value of the bundle, and bounded (T-15). What talks to machines
-// keeps secrets out of its errors; this is the last door.
-func redact(text string, bundle *secrets.Bundle) string {
-	return bounded(render.Redact(text, bundle))
-}
-
-func bounded(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }

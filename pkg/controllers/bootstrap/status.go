@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 )
 
 // reasonSeveralEtcds is the reason of the Warning Event on a cluster that is split.
@@ -73,7 +74,7 @@ func (c *Controller) apply(cluster *v1alpha1.TalosCluster, v verdict) {
 		Type:               ConditionBootstrapped,
 		Status:             outcomes()[v.reason].status,
 		Reason:             string(v.reason),
-		Message:            bounded(v.message),
+		Message:            notice.Bounded(v.message),
 		ObservedGeneration: cluster.Generation,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()),
 	})
@@ -101,5 +102,5 @@ func (c *Controller) event(cluster *v1alpha1.TalosCluster, kind string, r reason
 		Name:            cluster.Name,
 		UID:             cluster.UID,
 		ResourceVersion: cluster.ResourceVersion,
-	}, kind, string(r), bounded(message))
+	}, kind, string(r), notice.Bounded(message))
 }

@@ -11,11 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/addresses"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
 )
-
-// maxAddresses bounds at how many addresses one machine is looked for.
-const maxAddresses = 4
 
 // subject is a machine of the cluster, as far as it matters for etcd. Subjects are compared as a whole, so it holds
 // nothing that changes by itself.
@@ -97,7 +95,7 @@ func subjectOf(m *v1alpha1.TalosMachine) (subject, bool) {
 		name:       m.Name,
 		uid:        m.UID,
 		uuid:       strings.ToLower(m.Spec.Identity.UUID),
-		addresses:  addressesOf(m),
+		addresses:  addresses.Of(m),
 		approved:   approved(m) && controlPlane,
 		configured: configuration.AppliedAt != nil,
 		installing: m.Status.Phase == v1alpha1.MachineInstalling || m.Status.Phase == v1alpha1.MachineConfiguring,
@@ -124,31 +122,11 @@ func approved(m *v1alpha1.TalosMachine) bool {
 	return ptr.Deref(m.Spec.Approved, false) && m.Spec.Rejected == nil && m.DeletionTimestamp.IsZero()
 }
 
-// addressesOf are where a machine may be: spec.endpoint, or what its approved network gives it, which may be another
-// address than the one at which it waited in maintenance mode.
-func addressesOf(m *v1alpha1.TalosMachine) []netip.Addr {
-	out := appendAddress(nil, m.Spec.Endpoint)
-
-	if m.Spec.Network == nil {
-		return out
-	}
-
-	for _, link := range m.Spec.Network.Links {
-		for _, address := range link.Addresses {
-			if prefix, err := netip.ParsePrefix(address); err == nil {
-				out = appendAddress(out, prefix.Addr().String())
-			}
-		}
-	}
-
-	return out
-}
-
-func appendAddress(addresses []netip.Addr, text string) []netip.Addr {
+func appendAddress(known []netip.Addr, text string) []netip.Addr {
 	addr, err := netip.ParseAddr(text)
-	if err != nil || len(addresses) == maxAddresses || slices.Contains(addresses, addr) {
-		return addresses
+	if err != nil || len(known) == addresses.Max || slices.Contains(known, addr) {
+		return known
 	}
 
-	return append(addresses, addr)
+	return append(known, addr)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 )
 
@@ -43,8 +43,6 @@ const (
 	readers = 4
 	// patience is how many reads in a row fail before the condition says so: one that fails says nothing of the bundle.
 	patience = 2
-
-	maxMessage = 1000
 )
 
 // reading is what is known of a cluster's bundle, since this process runs.
@@ -152,7 +150,7 @@ func (c *Controller) assess(cluster *v1alpha1.TalosCluster, machines []*v1alpha1
 
 	condition := judge(found, cluster, machines)
 	condition.Type = ConditionBundleReady
-	condition.Message = bounded(condition.Message)
+	condition.Message = notice.Bounded(condition.Message)
 	condition.ObservedGeneration = cluster.Generation
 	condition.LastTransitionTime = metav1.NewTime(c.clock.Now())
 
@@ -223,12 +221,4 @@ func (c *Controller) tell(before, after *v1alpha1.TalosCluster) {
 		UID:             after.UID,
 		ResourceVersion: after.ResourceVersion,
 	}, corev1.EventTypeWarning, ReasonBundleRotated, condition.Message)
-}
-
-func bounded(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
 	"github.com/fieldplane/fieldplane/pkg/talos/ranges"
 )
@@ -39,8 +40,6 @@ const (
 	repeatEvent = time.Hour
 	// maxStanding bounds the findings of a cluster that are remembered: a peer may show another identity each time.
 	maxStanding = 2 * ranges.MaxCandidates
-	// maxMessage keeps an Event's message within what the API takes.
-	maxMessage = 1000
 )
 
 // findingKey is what makes two findings one: the same machine, as far as it can be told, at the same address, for the
@@ -134,7 +133,7 @@ func collided(a answer, id identity.Identity, reason, holder, message string) fi
 			Address:     a.addr.String(),
 			Identity:    read,
 			MachineName: holder,
-			Message:     bounded(message),
+			Message:     notice.Bounded(message),
 			Reason:      v1alpha1.IdentityFinding(reason),
 		},
 	}
@@ -157,7 +156,7 @@ func sharingFindingAt(addr netip.Addr, machine *v1alpha1.TalosMachine, with []ha
 		Address:     addr.String(),
 		Identity:    machine.Spec.Identity,
 		MachineName: with[0].Machine,
-		Message:     bounded(f.message),
+		Message:     notice.Bounded(f.message),
 		Reason:      v1alpha1.FindingSharesHardware,
 	}
 
@@ -191,14 +190,6 @@ func describe(id v1alpha1.MachineIdentity) string {
 	return fmt.Sprintf("uuid %q, serial %q, MAC addresses %s%s", id.UUID, id.Serial, strings.Join(macs, " "), more)
 }
 
-func bounded(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-
-	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
-}
-
 // report tells a finding to the operator: an Event now, unless it was told within the last hour, and a line in the
 // status when the sweep ends (T-09).
 func (s *sweep) report(f finding) {
@@ -214,7 +205,7 @@ func (s *sweep) report(f finding) {
 
 func (c *Controller) tell(cluster *v1alpha1.TalosCluster, f finding) {
 	if c.findings.due(cluster, f.key, c.clock.Now()) {
-		c.recorder.Event(reference(cluster), corev1.EventTypeWarning, f.reason, bounded(f.message))
+		c.recorder.Event(reference(cluster), corev1.EventTypeWarning, f.reason, notice.Bounded(f.message))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 )
 
 // The indexes of the informer of machines.
@@ -209,7 +210,7 @@ func (c *Controller) setSharing(machine *v1alpha1.TalosMachine, sharing []hardwa
 		Status: metav1.ConditionTrue,
 		Reason: ReasonSharesHardware,
 		// It does not speak of a generation: what the machine is never changes.
-		Message:            bounded(explainSharing(sharing)),
+		Message:            notice.Bounded(explainSharing(sharing)),
 		LastTransitionTime: metav1.NewTime(c.clock.Now()),
 	})
 }

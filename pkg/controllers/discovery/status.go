@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/ranges"
 )
 
@@ -59,7 +60,7 @@ func (c *Controller) setCondition(cluster *v1alpha1.TalosCluster, condition meta
 	condition.Type = ConditionDiscoveryReady
 	condition.ObservedGeneration = cluster.Generation
 	condition.LastTransitionTime = metav1.NewTime(c.clock.Now())
-	condition.Message = bounded(condition.Message)
+	condition.Message = notice.Bounded(condition.Message)
 
 	meta.SetStatusCondition(&cluster.Status.Conditions, condition)
 }

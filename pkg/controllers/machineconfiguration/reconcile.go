@@ -2,12 +2,9 @@ package machineconfiguration
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	bundlestore "github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
@@ -138,7 +136,7 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 
 	config, err := render.Render(render.Input{Cluster: cluster, Machine: machine, Bundle: bundle})
 	if err != nil {
-		return stop(reasonRenderFailed, "%s", redact(err.Error(), bundle))
+		return stop(reasonRenderFailed, "%s", notice.Redacted(err.Error(), bundle))
 	}
 
 	addr, err := netip.ParseAddr(machine.Spec.Endpoint)
@@ -162,7 +160,7 @@ func (c *Controller) advance(ctx context.Context, machine *v1alpha1.TalosMachine
 		bundle:  bundle,
 		config:  config,
 		target:  hardware.Target(addr),
-		intent:  v1alpha1.MachineConfiguration{Hash: hashOf(config), Endpoint: addr.String(), BundleHash: bundleHash},
+		intent:  v1alpha1.MachineConfiguration{Hash: render.HashOf(config), Endpoint: addr.String(), BundleHash: bundleHash},
 	}
 
 	if message, refused := refusedBefore(machine, attempt.intent); refused {
@@ -226,33 +224,11 @@ func refusedBefore(machine *v1alpha1.TalosMachine, intent v1alpha1.MachineConfig
 	return refused.Message, true
 }
 
-func hashOf(config []byte) string {
-	sum := sha256.Sum256(config)
-
-	return hex.EncodeToString(sum[:])
-}
-
-const maxMessage = 1000
-
-// redact makes a text fit for a condition: without any value of the bundle, and bounded (T-15). What renders and what
-// sends already keep secrets out of their errors; this is the last door.
-func redact(text string, bundle *secrets.Bundle) string {
-	return bounded(render.Redact(text, bundle))
-}
-
-func bounded(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
-}
-
 // explain is the text of a failure to talk to a machine. An error of unknown making may hold anything, and is withheld.
 func explain(err error, bundle *secrets.Bundle) string {
 	var failure *maintenance.Error
 	if errors.As(err, &failure) {
-		return redact(failure.Error(), bundle)
+		return notice.Redacted(failure.Error(), bundle)
 	}
 
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
@@ -70,7 +71,7 @@ func (c *Controller) send(ctx context.Context, a attempt) (verdict, error) {
 
 	klog.FromContext(ctx).Info("Machine took its configuration", "endpoint", configuration.Endpoint, "hash", configuration.Hash)
 
-	out := a.verdict(reasonApplied, redact(message, a.bundle))
+	out := a.verdict(reasonApplied, notice.Redacted(message, a.bundle))
 	out.configuration = configuration
 
 	return out, nil
@@ -90,7 +91,7 @@ func (c *Controller) meet(ctx context.Context, a attempt) (maintenance.Client, *
 		}
 
 		// The machine chose some of these words.
-		out := a.verdict(r, redact(message, a.bundle))
+		out := a.verdict(r, notice.Redacted(message, a.bundle))
 
 		return &out
 	}

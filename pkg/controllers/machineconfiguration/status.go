@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 )
 
 // record writes a verdict into the machine's status, if it changes anything, and tells a new one as an Event.
@@ -84,7 +85,7 @@ func (c *Controller) apply(status *v1alpha1.TalosMachineStatus, machine *v1alpha
 			Type:               kind,
 			Status:             value,
 			Reason:             string(v.reason),
-			Message:            bounded(v.message),
+			Message:            notice.Bounded(v.message),
 			ObservedGeneration: v.machine.Generation,
 			LastTransitionTime: metav1.NewTime(c.clock.Now()),
 		})
@@ -135,5 +136,5 @@ func (c *Controller) tell(before *v1alpha1.TalosMachine, v verdict) {
 		Name:            before.Name,
 		UID:             before.UID,
 		ResourceVersion: before.ResourceVersion,
-	}, kind, string(v.reason), bounded(v.message))
+	}, kind, string(v.reason), notice.Bounded(v.message))
 }

@@ -1,7 +1,6 @@
 package machinestate
 
 import (
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -9,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 )
 
@@ -148,7 +148,7 @@ func (d *decision) condition(kind string, status metav1.ConditionStatus, r reaso
 		Type:               kind,
 		Status:             status,
 		Reason:             string(r),
-		Message:            bounded(message),
+		Message:            notice.Bounded(message),
 		ObservedGeneration: d.machine.Generation,
 		LastTransitionTime: metav1.NewTime(d.now),
 	})
@@ -203,16 +203,4 @@ func ran(m *v1alpha1.TalosMachine) bool {
 
 func bootstrapped(cluster *v1alpha1.TalosCluster) bool {
 	return cluster.Status.Bootstrap != nil && cluster.Status.Bootstrap.CompletedAt != nil
-}
-
-const maxMessage = 1000
-
-func bounded(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-
-	const more = "…"
-
-	return strings.ToValidUTF8(text[:maxMessage-len(more)], "") + more
 }

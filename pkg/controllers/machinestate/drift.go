@@ -3,6 +3,7 @@ package machinestate
 import (
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
@@ -47,5 +48,5 @@ func differenceOf(want wanted, seen sighting, bundle *secrets.Bundle) string {
 		return ": nothing but secrets differs"
 	}
 
-	return redact(": put the change into configPatches, or take it back there\n"+text, bundle)
+	return notice.Redacted(": put the change into configPatches, or take it back there\n"+text, bundle)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
@@ -124,10 +125,10 @@ func stopped(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster) *problem 
 func renderFor(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster, secrets *secrets.Bundle) wanted {
 	config, err := render.Render(render.Input{Cluster: cluster, Machine: m, Bundle: secrets})
 	if err != nil {
-		return wanted{problem: &problem{reasonRenderFailed, redact(err.Error(), secrets)}}
+		return wanted{problem: &problem{reasonRenderFailed, notice.Redacted(err.Error(), secrets)}}
 	}
 
-	return wanted{config: config, hash: hashOf(config)}
+	return wanted{config: config, hash: render.HashOf(config)}
 }
 
 // peers are the other machines of the cluster that are followed, by name, as the cache has them.

@@ -2,12 +2,9 @@ package machinestate
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,37 +12,12 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hardware"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
+	"github.com/fieldplane/fieldplane/pkg/talos/addresses"
 	"github.com/fieldplane/fieldplane/pkg/talos/identity"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
-
-// maxAddresses is how many addresses of a machine are tried.
-const maxAddresses = 4
-
-// addresses are where a machine may answer: spec.endpoint, then those that its approval gave it.
-func addresses(m *v1alpha1.TalosMachine) []netip.Addr {
-	var out []netip.Addr
-
-	add := func(addr netip.Addr, err error) {
-		if err == nil && !slices.Contains(out, addr) && len(out) < maxAddresses {
-			out = append(out, addr)
-		}
-	}
-
-	add(endpoint(m))
-
-	if m.Spec.Network != nil {
-		for _, link := range m.Spec.Network.Links {
-			for _, address := range link.Addresses {
-				prefix, err := netip.ParsePrefix(address)
-				add(prefix.Addr(), err)
-			}
-		}
-	}
-
-	return out
-}
 
 func endpoint(m *v1alpha1.TalosMachine) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(m.Spec.Endpoint)
@@ -87,7 +59,7 @@ func (c *Controller) meet(ctx context.Context, m *v1alpha1.TalosMachine, addr ne
 func (c *Controller) observe(ctx context.Context, m *v1alpha1.TalosMachine, bundle *secrets.Bundle) sighting {
 	var absent *problem
 
-	for i, addr := range addresses(m) {
+	for i, addr := range addresses.Of(m) {
 		own, err := endpoint(m)
 		atEndpoint := err == nil && own == addr
 
@@ -136,11 +108,11 @@ func (c *Controller) read(ctx context.Context, m *v1alpha1.TalosMachine, addr ne
 		return out, nil
 	}
 
-	status.Stage = redact(status.Stage, bundle)
-	status.TalosVersion = redact(status.TalosVersion, bundle)
+	status.Stage = notice.Redacted(status.Stage, bundle)
+	status.TalosVersion = notice.Redacted(status.TalosVersion, bundle)
 
 	for i, text := range status.Unmet {
-		status.Unmet[i] = redact(text, bundle)
+		status.Unmet[i] = notice.Redacted(text, bundle)
 	}
 
 	out.status = status
@@ -150,7 +122,7 @@ func (c *Controller) read(ctx context.Context, m *v1alpha1.TalosMachine, addr ne
 	}
 
 	if out.running != nil {
-		out.runs = hashOf(out.running)
+		out.runs = render.HashOf(out.running)
 	}
 
 	return out, nil
@@ -265,7 +237,7 @@ func (c *Controller) askPeer(ctx context.Context, m *v1alpha1.TalosMachine, bund
 
 	unready = "TalosMachine " + m.Name + " does not answer"
 
-	for _, addr := range addresses(m) {
+	for _, addr := range addresses.Of(m) {
 		session, problem := c.meet(ctx, m, addr, machine.Access{Bundle: bundle, Role: machine.RoleReader})
 		if problem != nil {
 			continue
@@ -313,13 +285,6 @@ func (c *Controller) askPeer(ctx context.Context, m *v1alpha1.TalosMachine, bund
 	return unready, view
 }
 
-// hashOf is the hash of a configuration, as status tells it.
-func hashOf(config []byte) string {
-	sum := sha256.Sum256(config)
-
-	return hex.EncodeToString(sum[:])
-}
-
 // explain is a failure to talk to a machine in words. Details that change with every attempt stay out, since a condition
 // is written when it changes; an error of unknown making may hold anything, and is withheld.
 func explain(addr netip.Addr, err error, bundle *secrets.Bundle) *problem {
@@ -342,7 +307,7 @@ func explain(addr netip.Addr, err error, bundle *secrets.Bundle) *problem {
 func detail(err error, bundle *secrets.Bundle) string {
 	var failure *machine.Error
 	if errors.As(err, &failure) {
-		return redact(failure.Error(), bundle)
+		return notice.Redacted(failure.Error(), bundle)
 	}
 
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -350,10 +315,4 @@ func detail(err error, bundle *secrets.Bundle) string {
 	}
 
 	return "talking to the machine failed"
-}
-
-// redact makes a text fit for a condition: without any value of the bundle, and bounded. What talks to machines keeps
-// secrets out of its errors already; this is the last door (T-15).
-func redact(text string, bundle *secrets.Bundle) string {
-	return bounded(render.Redact(text, bundle))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/fakeapi"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine/machinetest"
+	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
 // history is a cluster to which anything may happen, and what must hold all the time.
@@ -42,11 +43,11 @@ func (h *history) watch(n int) {
 		switch update := m.Status.Update; {
 		case !followed(m):
 			h.t.Errorf("machine %d is sent something, and is not approved", n)
-		case update == nil || update.IntendedAt == nil || update.AppliedAt != nil || update.Hash != hashOf(call.Config):
+		case update == nil || update.IntendedAt == nil || update.AppliedAt != nil || update.Hash != render.HashOf(call.Config):
 			h.t.Errorf("machine %d is sent something, and there stands %+v", n, update)
 		case call.Mode == machine.ModeStaged && !update.RebootRequired, call.Mode != machine.ModeStaged && call.Mode != machine.ModeNoReboot:
 			h.t.Errorf("machine %d is sent something as %s, and there stands %+v", n, call.Mode, update)
-		case hashOf(renderFor(m, h.cluster(), bundleOf(0)).config) != hashOf(call.Config):
+		case render.HashOf(renderFor(m, h.cluster(), bundleOf(0)).config) != render.HashOf(call.Config):
 			h.t.Errorf("machine %d is sent something that is not what is rendered", n)
 		}
 
@@ -71,7 +72,7 @@ func (h *history) watch(n int) {
 			h.t.Errorf("machine %d is rebooted, and is not approved", n)
 		case reboot == nil || reboot.IntendedAt == nil || reboot.CompletedAt != nil:
 			h.t.Errorf("machine %d is rebooted, and there stands %+v", n, reboot)
-		case staged != nil && reboot.Hash != hashOf(staged):
+		case staged != nil && reboot.Hash != render.HashOf(staged):
 			h.t.Errorf("machine %d is rebooted into another configuration than was asked for", n)
 		}
 

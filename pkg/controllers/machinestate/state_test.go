@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine/machinetest"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
@@ -365,7 +366,7 @@ func TestDriftIsReportedAndNeverCorrected(t *testing.T) {
 
 		message := meta.FindStatusCondition(w.machine(1).Status.Conditions, ConditionDrifted).Message
 		if !strings.Contains(message, "+        vm.swappiness: \"7\"") || strings.Contains(message, token) ||
-			strings.Contains(message, "0123456789abcdef") || len(message) > maxMessage {
+			strings.Contains(message, "0123456789abcdef") || len(message) > notice.Max {
 			t.Errorf("the difference is %s", message)
 		}
 

@@ -15,10 +15,7 @@
 package ethernetip
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -49,27 +46,7 @@ type Config struct {
 
 // ParseEndpoint returns the host:port of a tcp://host[:port] endpoint.
 func ParseEndpoint(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", configurationError("endpoint %q is no URL; write tcp://host:port", endpoint)
-	}
-	if u.Scheme != "tcp" {
-		return "", configurationError("endpoint %q must begin with tcp://", endpoint)
-	}
-	host, port := u.Hostname(), u.Port()
-	if host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return "", configurationError("endpoint %q must be tcp://host:port and nothing more", endpoint)
-	}
-	if port == "" {
-		if strings.HasSuffix(u.Host, ":") {
-			return "", configurationError("endpoint %q has an empty port", endpoint)
-		}
-		port = defaultPort
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", configurationError("endpoint %q: port %s is not between 1 and 65535", endpoint, port)
-	}
-	return net.JoinHostPort(strings.ToLower(host), port), nil
+	return driver.ParseEndpoint(endpoint, "tcp", defaultPort, false)
 }
 
 const (
@@ -84,7 +61,7 @@ func ParsePath(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	wrong := configurationError(`path %q must be pairs of port and slot, such as "1,0"; a slot may be the IPv4 address of the next chassis`, path)
+	wrong := driver.ConfigurationError(`path %q must be pairs of port and slot, such as "1,0"; a slot may be the IPv4 address of the next chassis`, path)
 	parts := strings.Split(path, ",")
 	if len(parts)%2 != 0 {
 		return nil, wrong
@@ -125,11 +102,7 @@ func ParsePath(path string) ([]byte, error) {
 		}
 	}
 	if len(route)+len(messageRouter) > 2*255 {
-		return nil, configurationError("path %q is too long", path)
+		return nil, driver.ConfigurationError("path %q is too long", path)
 	}
 	return route, nil
-}
-
-func configurationError(format string, args ...any) *driver.Error {
-	return &driver.Error{Reason: driver.ReasonConfigurationError, Err: fmt.Errorf(format, args...)}
 }

@@ -30,7 +30,7 @@ func checkChannel(channel driver.Channel) error {
 		return channelError(channel, err)
 	}
 	if channel.WordOrder != "" {
-		return channelError(channel, configurationError("EtherNet/IP has no word order"))
+		return channelError(channel, driver.ConfigurationError("EtherNet/IP has no word order"))
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 	if address.bit != noBit {
 		on, ok := value.(bool)
 		if !ok {
-			return channelError(channel, configurationError("a bit cannot hold %T", value))
+			return channelError(channel, driver.ConfigurationError("a bit cannot hold %T", value))
 		}
 		q.service, q.data = serviceReadModifyWrite, masks(len(r.data), address.bit, on)
 	} else {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
 // replyBit in a service's code tells a reply from a request.
@@ -132,14 +134,14 @@ func parseAddress(text string) (tagAddress, error) {
 	for i, part := range parts {
 		if bit, err := strconv.ParseUint(part, 10, 8); err == nil && i > 0 && i == len(parts)-1 {
 			if bit > 63 {
-				return tagAddress{}, configurationError("address %q: no number has a bit %d", text, bit)
+				return tagAddress{}, driver.ConfigurationError("address %q: no number has a bit %d", text, bit)
 			}
 			address.bit = int(bit)
 			break
 		}
 		name, indices, array := strings.Cut(part, "[")
 		if !isName(name) || len(name) > maxName {
-			return tagAddress{}, configurationError("address %q: %q is no name of a tag or member; write, for example, Program:Main.Tag[2].Member", text, name)
+			return tagAddress{}, driver.ConfigurationError("address %q: %q is no name of a tag or member; write, for example, Program:Main.Tag[2].Member", text, name)
 		}
 		address.path = symbol(address.path, name)
 		if !array {
@@ -148,18 +150,18 @@ func parseAddress(text string) (tagAddress, error) {
 		indices, closed := strings.CutSuffix(indices, "]")
 		numbers := strings.Split(indices, ",")
 		if !closed || len(numbers) > maxDimensions {
-			return tagAddress{}, configurationError("address %q: an index is one to three numbers in brackets, for example [2] or [1,2]", text)
+			return tagAddress{}, driver.ConfigurationError("address %q: an index is one to three numbers in brackets, for example [2] or [1,2]", text)
 		}
 		for _, number := range numbers {
 			n, err := strconv.ParseUint(number, 10, 32)
 			if err != nil {
-				return tagAddress{}, configurationError("address %q: %q is no index", text, number)
+				return tagAddress{}, driver.ConfigurationError("address %q: %q is no index", text, number)
 			}
 			address.path = logical(address.path, segmentElement, uint32(n))
 		}
 	}
 	if len(address.path) > maxPath {
-		return tagAddress{}, configurationError("address %q is too long", text)
+		return tagAddress{}, driver.ConfigurationError("address %q is too long", text)
 	}
 	return address, nil
 }

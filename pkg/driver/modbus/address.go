@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/goburrow/modbus"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
 // Addressing says how an address that is a bare number counts. It is declared and never guessed: a map read off by
@@ -63,22 +65,22 @@ func ParseAddress(text string, addressing Addressing) (Address, error) {
 			}
 			n, err := strconv.ParseUint(offset, 10, 16)
 			if err != nil {
-				return Address{}, configurationError("address %q: the offset must be a number from 0 to 65535", text)
+				return Address{}, driver.ConfigurationError("address %q: the offset must be a number from 0 to 65535", text)
 			}
 			return Address{Table: t.table, Offset: uint16(n)}, nil
 		}
-		return Address{}, configurationError("address %q: the table must be coil, discrete, input or holding", text)
+		return Address{}, driver.ConfigurationError("address %q: the table must be coil, discrete, input or holding", text)
 	}
 
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return Address{}, configurationError("address %q: write table:offset, for example holding:100", text)
+		return Address{}, driver.ConfigurationError("address %q: write table:offset, for example holding:100", text)
 	}
 	if addressing != Reference {
-		return Address{}, configurationError("address %q is a reference number, which needs addressing: reference; or write table:offset", text)
+		return Address{}, driver.ConfigurationError("address %q is a reference number, which needs addressing: reference; or write table:offset", text)
 	}
 	if len(text) != 5 && len(text) != 6 {
-		return Address{}, configurationError("address %q: a reference number has five or six digits, for example 40001", text)
+		return Address{}, driver.ConfigurationError("address %q: a reference number has five or six digits, for example 40001", text)
 	}
 	for _, t := range tables {
 		if text[0] != t.digit {
@@ -93,5 +95,5 @@ func ParseAddress(text string, addressing Addressing) (Address, error) {
 		}
 		return Address{Table: t.table, Offset: uint16(n - 1)}, nil
 	}
-	return Address{}, configurationError("address %q: reference numbers begin with 0, 1, 3 or 4 and count from 1 to 65536", text)
+	return Address{}, driver.ConfigurationError("address %q: reference numbers begin with 0, 1, 3 or 4 and count from 1 to 65536", text)
 }

@@ -3,11 +3,6 @@
 package modbus
 
 import (
-	"fmt"
-	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
@@ -41,29 +36,5 @@ type Config struct {
 
 // ParseEndpoint returns the host:port of a tcp://host[:port] endpoint.
 func ParseEndpoint(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", configurationError("endpoint %q is no URL; write tcp://host:port", endpoint)
-	}
-	if u.Scheme != "tcp" {
-		return "", configurationError("endpoint %q must begin with tcp://", endpoint)
-	}
-	host, port := u.Hostname(), u.Port()
-	if host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return "", configurationError("endpoint %q must be tcp://host:port and nothing more", endpoint)
-	}
-	if port == "" {
-		if strings.HasSuffix(u.Host, ":") {
-			return "", configurationError("endpoint %q has an empty port", endpoint)
-		}
-		port = defaultPort
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", configurationError("endpoint %q: port %s is not between 1 and 65535", endpoint, port)
-	}
-	return net.JoinHostPort(strings.ToLower(host), port), nil
-}
-
-func configurationError(format string, args ...any) *driver.Error {
-	return &driver.Error{Reason: driver.ReasonConfigurationError, Err: fmt.Errorf(format, args...)}
+	return driver.ParseEndpoint(endpoint, "tcp", defaultPort, false)
 }

@@ -166,7 +166,7 @@ func (d *device) request(channel driver.Channel) (request, error) {
 			r.dataType = driver.Bool
 		}
 		if r.dataType != driver.Bool {
-			return request{}, channelError(channel, configurationError("a %s is a bool, not %s", address.Table, r.dataType))
+			return request{}, channelError(channel, driver.ConfigurationError("a %s is a bool, not %s", address.Table, r.dataType))
 		}
 		r.quantity, r.size = 1, 1
 	default:
@@ -179,12 +179,12 @@ func (d *device) request(channel driver.Channel) (request, error) {
 			n = 1
 		}
 		if n == 0 {
-			return request{}, channelError(channel, configurationError("%s registers cannot hold a %s", address.Table, r.dataType))
+			return request{}, channelError(channel, driver.ConfigurationError("%s registers cannot hold a %s", address.Table, r.dataType))
 		}
 		r.quantity, r.size = uint16(n), 2*n
 	}
 	if int(address.Offset)+int(r.quantity)*max(1, channel.Count) > 65536 {
-		return request{}, channelError(channel, configurationError("a %s at %s goes beyond the end of the table", r.dataType, address))
+		return request{}, channelError(channel, driver.ConfigurationError("a %s at %s goes beyond the end of the table", r.dataType, address))
 	}
 	if channel.WordOrder != "" {
 		if r.order, err = checkWordOrder(WordOrder(channel.WordOrder)); err != nil {

@@ -45,7 +45,7 @@ func (d *Driver) Open(c Config) (driver.Device, error) {
 		dev.addressing = ZeroBased
 	case ZeroBased, Reference:
 	default:
-		return nil, configurationError("addressing %q is not zeroBased or reference", c.Addressing)
+		return nil, driver.ConfigurationError("addressing %q is not zeroBased or reference", c.Addressing)
 	}
 	if dev.wordOrder, err = checkWordOrder(c.WordOrder); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func checkWordOrder(o WordOrder) (WordOrder, error) {
 	case ABCD, CDAB, BADC, DCBA:
 		return o, nil
 	default:
-		return "", configurationError("word order %q is not ABCD, CDAB, BADC or DCBA", o)
+		return "", driver.ConfigurationError("word order %q is not ABCD, CDAB, BADC or DCBA", o)
 	}
 }
 

@@ -37,16 +37,16 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 	}
 	switch {
 	case !writableTable(r.address.Table):
-		return channelError(channel, configurationError("the %s table cannot be written", r.address.Table))
+		return channelError(channel, driver.ConfigurationError("the %s table cannot be written", r.address.Table))
 	case channel.Access == driver.AccessRead:
-		return channelError(channel, configurationError("it is declared as %s", channel.Access))
+		return channelError(channel, driver.ConfigurationError("it is declared as %s", channel.Access))
 	case r.dataType == driver.String || channel.Count > 1:
 		return &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: texts and arrays are not written over Modbus", channel.Name)}
 	}
 	if r.dataType == driver.Bool {
 		on, ok := value.(bool)
 		if !ok {
-			return channelError(channel, configurationError("a %s cannot hold %T", r.dataType, value))
+			return channelError(channel, driver.ConfigurationError("a %s cannot hold %T", r.dataType, value))
 		}
 		if r.bits {
 			var payload uint16
@@ -62,7 +62,7 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 	}
 	bits, ok := driver.ToBits(r.dataType, value)
 	if !ok {
-		return channelError(channel, configurationError("a %s cannot hold %v", r.dataType, value))
+		return channelError(channel, driver.ConfigurationError("a %s cannot hold %v", r.dataType, value))
 	}
 	registers := registersOf(bits, int(r.quantity), r.order)
 	if r.quantity == 1 {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/gopcua/opcua/ua"
+
+	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
 // nodeID is a NodeId that can be compared, and so be a key: cycles and duplicates are found by it.
@@ -80,7 +82,7 @@ type address struct {
 // parseAddress reads "nsu=URI;s=…", "ns=2;s=…" and "i=2258".
 func parseAddress(text string) (address, error) {
 	fail := func(rule string) (address, error) {
-		return address{}, configurationError("address %q %s; write for example nsu=urn:plant:boiler;s=Pressure or ns=2;i=5", text, rule)
+		return address{}, driver.ConfigurationError("address %q %s; write for example nsu=urn:plant:boiler;s=Pressure or ns=2;i=5", text, rule)
 	}
 	var a address
 	rest := text
@@ -147,7 +149,7 @@ func (a address) resolve(namespaces []string) (nodeID, error) {
 			return id, nil
 		}
 	}
-	return nodeID{}, configurationError("the server has no namespace %q", a.uri)
+	return nodeID{}, driver.ConfigurationError("the server has no namespace %q", a.uri)
 }
 
 // guid is the canonical text of 16 bytes in the order of the text.

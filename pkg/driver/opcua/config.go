@@ -8,10 +8,7 @@ package opcua
 import (
 	"encoding/hex"
 	"fmt"
-	"net"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -121,21 +118,21 @@ func (c Config) normalise() (Config, string, error) {
 		c.Timeout = defaultTimeout
 	}
 	if !slices.Contains(policies[:], c.SecurityPolicy) {
-		return c, "", configurationError("security policy %q is none of %v", c.SecurityPolicy, policies)
+		return c, "", driver.ConfigurationError("security policy %q is none of %v", c.SecurityPolicy, policies)
 	}
 	switch c.SecurityMode {
 	case ModeNone, ModeSign, ModeSignAndEncrypt:
 	default:
-		return c, "", configurationError("security mode %q is not None, Sign or SignAndEncrypt", c.SecurityMode)
+		return c, "", driver.ConfigurationError("security mode %q is not None, Sign or SignAndEncrypt", c.SecurityMode)
 	}
 	if (c.SecurityPolicy == PolicyNone) != (c.SecurityMode == ModeNone) {
-		return c, "", configurationError("security mode %s does not go with security policy %s", c.SecurityMode, c.SecurityPolicy)
+		return c, "", driver.ConfigurationError("security mode %s does not go with security policy %s", c.SecurityMode, c.SecurityPolicy)
 	}
 	switch c.Identity {
 	case Anonymous:
 	case UserName:
 		if c.UserName == "" || c.CredentialsKey == "" {
-			return c, "", configurationError("identity UserName needs a user name and a credentials key")
+			return c, "", driver.ConfigurationError("identity UserName needs a user name and a credentials key")
 		}
 		if c.SecurityPolicy == PolicyNone && !c.AllowInsecureAuth {
 			return c, "", &driver.Error{Reason: driver.ReasonInsecureAuthentication,
@@ -143,15 +140,15 @@ func (c Config) normalise() (Config, string, error) {
 		}
 	case Certificate:
 		if c.CredentialsKey == "" {
-			return c, "", configurationError("identity Certificate needs a credentials key")
+			return c, "", driver.ConfigurationError("identity Certificate needs a credentials key")
 		}
 	default:
-		return c, "", configurationError("identity %q is not Anonymous, UserName or Certificate", c.Identity)
+		return c, "", driver.ConfigurationError("identity %q is not Anonymous, UserName or Certificate", c.Identity)
 	}
 	if c.TrustedThumbprint != "" {
 		raw, err := hex.DecodeString(strings.ReplaceAll(c.TrustedThumbprint, ":", ""))
 		if err != nil || len(raw) != 20 && len(raw) != 32 {
-			return c, "", configurationError("the trusted thumbprint must be a SHA-1 (40 digits) or SHA-256 (64 digits) in hexadecimal")
+			return c, "", driver.ConfigurationError("the trusted thumbprint must be a SHA-1 (40 digits) or SHA-256 (64 digits) in hexadecimal")
 		}
 		c.TrustedThumbprint = hex.EncodeToString(raw)
 	}
@@ -165,31 +162,7 @@ func (c Config) normalise() (Config, string, error) {
 
 // ParseEndpoint returns the host:port of an opc.tcp://host[:port][/path] endpoint.
 func ParseEndpoint(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "", configurationError("endpoint %q is no URL; write opc.tcp://host:port", endpoint)
-	}
-	if u.Scheme != "opc.tcp" {
-		return "", configurationError("endpoint %q must begin with opc.tcp://", endpoint)
-	}
-	host, port := u.Hostname(), u.Port()
-	if host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return "", configurationError("endpoint %q must be opc.tcp://host:port/path and nothing more", endpoint)
-	}
-	if port == "" {
-		if strings.HasSuffix(u.Host, ":") {
-			return "", configurationError("endpoint %q has an empty port", endpoint)
-		}
-		port = defaultPort
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", configurationError("endpoint %q: port %s is not between 1 and 65535", endpoint, port)
-	}
-	return net.JoinHostPort(strings.ToLower(host), port), nil
-}
-
-func configurationError(format string, args ...any) *driver.Error {
-	return &driver.Error{Reason: driver.ReasonConfigurationError, Err: fmt.Errorf(format, args...)}
+	return driver.ParseEndpoint(endpoint, "opc.tcp", defaultPort, true)
 }
 
 func channelError(channel driver.Channel, err error) *driver.Error {

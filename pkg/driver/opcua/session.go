@@ -70,11 +70,11 @@ func readSecrets(c Config, applicationKey string, credentials Credentials) (secr
 	digest := sha256.New()
 	get := func(key string) ([]byte, error) {
 		if credentials == nil {
-			return nil, configurationError("there are no credentials, and the module names the key %q", key)
+			return nil, driver.ConfigurationError("there are no credentials, and the module names the key %q", key)
 		}
 		raw, err := credentials(key)
 		if err != nil {
-			return nil, configurationError("the credentials have no key %q: %w", key, err)
+			return nil, driver.ConfigurationError("the credentials have no key %q: %w", key, err)
 		}
 		_ = binary.Write(digest, binary.LittleEndian, int64(len(raw)))
 		digest.Write(raw)
@@ -86,7 +86,7 @@ func readSecrets(c Config, applicationKey string, credentials Credentials) (secr
 			return s, err
 		}
 		if s.trust.certificates, err = parseTrusted(raw); err != nil {
-			return s, configurationError("key %q of the credentials: %w", c.TrustedCertificateKey, err)
+			return s, driver.ConfigurationError("key %q of the credentials: %w", c.TrustedCertificateKey, err)
 		}
 	}
 	switch c.Identity {
@@ -104,7 +104,7 @@ func readSecrets(c Config, applicationKey string, credentials Credentials) (secr
 		}
 		certificate, key, err := parseKeyPair(raw)
 		if err != nil {
-			return s, configurationError("key %q of the credentials: %w", c.CredentialsKey, err)
+			return s, driver.ConfigurationError("key %q of the credentials: %w", c.CredentialsKey, err)
 		}
 		s.userCertificate = certificate.Raw
 		s.userKeys = &Application{certificate: certificate, key: key}
@@ -117,7 +117,7 @@ func readSecrets(c Config, applicationKey string, credentials Credentials) (secr
 			return s, err
 		default:
 			if s.application, err = ParseApplication(raw); err != nil {
-				return s, configurationError("key %q of the credentials: %w", applicationKey, err)
+				return s, driver.ConfigurationError("key %q of the credentials: %w", applicationKey, err)
 			}
 		}
 	}

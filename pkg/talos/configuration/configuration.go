@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 	typed "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/talos/addresses"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
@@ -104,13 +103,13 @@ func (r *Reader) render(ctx context.Context, namespace, name string) (*v1alpha1.
 
 // running reads the configuration off the machine, at the first of its addresses at which it is.
 func (r *Reader) running(ctx context.Context, stored *v1alpha1.TalosMachine, secrets *secrets.Bundle) ([]byte, error) {
-	addresses := addressesOf(stored)
-	if len(addresses) == 0 {
+	candidates := addresses.Of(stored)
+	if len(candidates) == 0 {
 		return nil, refuse(stored.Name, "spec.endpoint is not set: there is nobody to ask")
 	}
 	var last error
-	for i, address := range addresses {
-		config, err := r.ask(ctx, address, len(addresses)-i, stored.Spec.Identity.UUID, secrets)
+	for i, address := range candidates {
+		config, err := r.ask(ctx, address.String(), len(candidates)-i, stored.Spec.Identity.UUID, secrets)
 		if err == nil {
 			return config, nil
 		}
@@ -157,29 +156,6 @@ func (r *Reader) ask(ctx context.Context, address string, left int, uuid string,
 		return nil, &otherMachine{address: address, uuid: found}
 	}
 	return session.Configuration(ctx)
-}
-
-// addressesOf are those at which a configured machine may be: its endpoint, and what it was given statically.
-func addressesOf(stored *v1alpha1.TalosMachine) []string {
-	var addresses []string
-	add := func(address string) {
-		if address != "" && !slices.Contains(addresses, address) {
-			addresses = append(addresses, address)
-		}
-	}
-	add(stored.Spec.Endpoint)
-	if stored.Spec.Network == nil {
-		return addresses
-	}
-	for _, link := range stored.Spec.Network.Links {
-		for _, text := range link.Addresses {
-			if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() {
-				add(prefix.Addr().String())
-			}
-		}
-	}
-	const most = 4 // each gets its share of the time
-	return addresses[:min(len(addresses), most)]
 }
 
 // refuse is the error for what the one who asks can change.

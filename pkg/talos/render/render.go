@@ -3,6 +3,8 @@
 package render
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -239,4 +241,11 @@ func RedactedConfig(data []byte) ([]byte, error) {
 	}
 
 	return provider.RedactSecrets(redacted).EncodeBytes(encoder.WithComments(encoder.CommentsDisabled))
+}
+
+// HashOf is how status tells one configuration from another: hexadecimal SHA-256.
+func HashOf(config []byte) string {
+	sum := sha256.Sum256(config)
+
+	return hex.EncodeToString(sum[:])
 }

@@ -139,7 +139,8 @@ func collided(a answer, id identity.Identity, reason, holder, message string) fi
 	}
 }
 
-// sharingFinding is one finding wherever the machine answers, if it does: the condition is the machine's.
+// sharingFinding is one finding wherever the machine answers, if it does, and reads the same whoever comes upon it first: the
+// sweep, or the informer that saw what the sweep wrote. The condition is the machine's.
 func sharingFinding(machine *v1alpha1.TalosMachine, with []hardware.Sharing) finding {
 	return finding{
 		key:     sharingKey(machine.Name, with[0].Machine),
@@ -151,7 +152,6 @@ func sharingFinding(machine *v1alpha1.TalosMachine, with []hardware.Sharing) fin
 func sharingFindingAt(addr netip.Addr, machine *v1alpha1.TalosMachine, with []hardware.Sharing) finding {
 	f := sharingFinding(machine, with)
 	f.addr = addr
-	f.message = addr.String() + ", " + f.message
 	f.collision = &v1alpha1.IdentityCollision{
 		Address:     addr.String(),
 		Identity:    machine.Spec.Identity,

@@ -34,6 +34,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ControlModule{}, &ControlModuleList{},
 		&Unit{}, &UnitList{},
 		&IOModuleChannels{}, &ChannelListOptions{},
+		&UnitCommand{}, &UnitTags{},
 	)
 	return nil
 }

@@ -62,12 +62,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &physicalv1alpha1.SimulationSettingsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Tag"):
 		return &physicalv1alpha1.TagApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TagWriteRecord"):
+		return &physicalv1alpha1.TagWriteRecordApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Unit"):
 		return &physicalv1alpha1.UnitApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UnitCommandRecord"):
 		return &physicalv1alpha1.UnitCommandRecordApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UnitHold"):
 		return &physicalv1alpha1.UnitHoldApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UnitHoldCause"):
+		return &physicalv1alpha1.UnitHoldCauseApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UnitReference"):
 		return &physicalv1alpha1.UnitReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("UnitSpec"):

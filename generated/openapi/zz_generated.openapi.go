@@ -47,13 +47,22 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.Scaling{}.OpenAPIModelName():                     schema_fieldplane_apis_physical_v1alpha1_Scaling(ref),
 		v1alpha1.SimulationSettings{}.OpenAPIModelName():          schema_fieldplane_apis_physical_v1alpha1_SimulationSettings(ref),
 		v1alpha1.Tag{}.OpenAPIModelName():                         schema_fieldplane_apis_physical_v1alpha1_Tag(ref),
+		v1alpha1.TagReference{}.OpenAPIModelName():                schema_fieldplane_apis_physical_v1alpha1_TagReference(ref),
+		v1alpha1.TagValue{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_TagValue(ref),
+		v1alpha1.TagWrite{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_TagWrite(ref),
+		v1alpha1.TagWriteRecord{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_TagWriteRecord(ref),
 		v1alpha1.Unit{}.OpenAPIModelName():                        schema_fieldplane_apis_physical_v1alpha1_Unit(ref),
+		v1alpha1.UnitCommand{}.OpenAPIModelName():                 schema_fieldplane_apis_physical_v1alpha1_UnitCommand(ref),
 		v1alpha1.UnitCommandRecord{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref),
+		v1alpha1.UnitCommandSpec{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_UnitCommandSpec(ref),
+		v1alpha1.UnitCommandStatus{}.OpenAPIModelName():           schema_fieldplane_apis_physical_v1alpha1_UnitCommandStatus(ref),
 		v1alpha1.UnitHold{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref),
+		v1alpha1.UnitHoldCause{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_UnitHoldCause(ref),
 		v1alpha1.UnitList{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitList(ref),
 		v1alpha1.UnitReference{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_UnitReference(ref),
 		v1alpha1.UnitSpec{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitSpec(ref),
 		v1alpha1.UnitStatus{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref),
+		v1alpha1.UnitTags{}.OpenAPIModelName():                    schema_fieldplane_apis_physical_v1alpha1_UnitTags(ref),
 		v1alpha1.ValueRange{}.OpenAPIModelName():                  schema_fieldplane_apis_physical_v1alpha1_ValueRange(ref),
 		talosv1alpha1.ClusterBootstrap{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterBootstrap(ref),
 		talosv1alpha1.ClusterReference{}.OpenAPIModelName():       schema_fieldplane_apis_talos_v1alpha1_ClusterReference(ref),
@@ -1603,6 +1612,254 @@ func schema_fieldplane_apis_physical_v1alpha1_Tag(ref common.ReferenceCallback) 
 	}
 }
 
+func schema_fieldplane_apis_physical_v1alpha1_TagReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TagReference names a tag of a Unit.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"controlModule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ControlModule that has the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"controlModule", "name"},
+			},
+		},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_TagValue(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TagValue is the value of a tag (P-15).",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"controlModule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ControlModule that has the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"value": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Last value in engineering units, as text (\"25.5\", \"true\"); absent before the first.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"quality": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Good, Uncertain or Bad.\n\nPossible enum values:\n - `\"Bad\"` : the value is of no use now.\n - `\"Good\"` : the value is what the device says, and young enough.\n - `\"Uncertain\"` : the value is older than three periods, or the device doubts it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Bad", "Good", "Uncertain"},
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OPC UA's name of the status, such as Bad_NoCommunication; or its number in hexadecimal where it has none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"statusCode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OPC UA's number of the status.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"unit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Engineering unit.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sourceTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the value was true: the device's own time where it tells one, else when it was read.",
+							Ref:         ref(v1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"ioModule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "IOModule that the tag is read from.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"address": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Address in the module's protocol.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"access": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Read, Write or ReadWrite.\n\nPossible enum values:\n - `\"Read\"` allows reading.\n - `\"ReadWrite\"` allows both.\n - `\"Write\"` allows writing.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Read", "ReadWrite", "Write"},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why the quality is not Good, in a sentence.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"controlModule", "name", "quality", "statusCode"},
+			},
+		},
+		Dependencies: []string{
+			v1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_TagWrite(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TagWrite is a value to write.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"controlModule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ControlModule that has the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"value": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Value in engineering units, as text (\"25.5\", \"true\"); empty is an empty string.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"controlModule", "name"},
+			},
+		},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_TagWriteRecord(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TagWriteRecord is a value that a user wrote to a tag. It is recorded before it is sent.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"controlModule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ControlModule that has the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the tag.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"value": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Value in engineering units, as text.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"actor": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Authenticated user who wrote it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When it was recorded.",
+							Ref:         ref(v1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"outcome": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What became of it: Pending, Done, Refused or Uncertain.\n\nPossible enum values:\n - `\"Done\"` : the device took it.\n - `\"Pending\"` : it is recorded, and about to be sent.\n - `\"Refused\"` : it was not sent, or the device refused it.\n - `\"Uncertain\"` : no answer came, and nobody knows whether the device took it.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Done", "Pending", "Refused", "Uncertain"},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why it was refused.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason that the user gave.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"controlModule", "name", "value"},
+			},
+		},
+		Dependencies: []string{
+			v1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_physical_v1alpha1_Unit(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1653,6 +1910,57 @@ func schema_fieldplane_apis_physical_v1alpha1_Unit(ref common.ReferenceCallback)
 	}
 }
 
+func schema_fieldplane_apis_physical_v1alpha1_UnitCommand(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UnitCommand sends a command to a Unit. It is posted to units/command, and not stored: the Unit's status.lastCommand is what remains of it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object metadata; a name, if given, is that of the Unit.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The command.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.UnitCommandSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What came of it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.UnitCommandStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.UnitCommandSpec{}.OpenAPIModelName(), v1alpha1.UnitCommandStatus{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1669,9 +1977,10 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref common.Refer
 					},
 					"command": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Command: START, HOLD, RESTART, PAUSE, RESUME, STOP, ABORT or RESET.",
+							Description: "Command: START, PAUSE, RESUME, HOLD, RESTART, STOP, ABORT, RESET, AUTOMATIC or MANUAL.\n\nPossible enum values:\n - `\"ABORT\"`\n - `\"AUTOMATIC\"`\n - `\"HOLD\"`\n - `\"MANUAL\"`\n - `\"PAUSE\"`\n - `\"RESET\"`\n - `\"RESTART\"`\n - `\"RESUME\"`\n - `\"START\"`\n - `\"STOP\"`",
 							Type:        []string{"string"},
 							Format:      "",
+							Enum:        []interface{}{"ABORT", "AUTOMATIC", "HOLD", "MANUAL", "PAUSE", "RESET", "RESTART", "RESUME", "START", "STOP"},
 						},
 					},
 					"actor": {
@@ -1696,8 +2005,23 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref common.Refer
 					},
 					"outcome": {
 						SchemaProps: spec.SchemaProps{
-							Description: "What became of it.",
+							Description: "What became of it: Accepted, Done, Refused, Superseded or Expired.\n\nPossible enum values:\n - `\"Accepted\"` : it is stored, and the controller has yet to carry it out.\n - `\"Done\"` : the Unit's state changed by it.\n - `\"Expired\"` : nobody carried it out within 10 s, and to do so later would surprise.\n - `\"Refused\"` : the controller refused it; the message says why.\n - `\"Superseded\"` : a command or a hold that goes before it came first.",
 							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Accepted", "Done", "Expired", "Refused", "Superseded"},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why it was refused, or what it did.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"override": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Whether the sender, who has the verb override, asked to pass over modules that are not Online and not measured.",
+							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
@@ -1709,18 +2033,92 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitCommandRecord(ref common.Refer
 	}
 }
 
+func schema_fieldplane_apis_physical_v1alpha1_UnitCommandSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UnitCommandSpec is a command.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Id that the sender chooses, at most 128 characters; one that is repeated is the same command, and does nothing more. Absent: one is made.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"command": {
+						SchemaProps: spec.SchemaProps{
+							Description: "START, PAUSE, RESUME, HOLD, RESTART, STOP, ABORT or RESET; AUTOMATIC or MANUAL to change the mode.\n\nPossible enum values:\n - `\"ABORT\"`\n - `\"AUTOMATIC\"`\n - `\"HOLD\"`\n - `\"MANUAL\"`\n - `\"PAUSE\"`\n - `\"RESET\"`\n - `\"RESTART\"`\n - `\"RESUME\"`\n - `\"START\"`\n - `\"STOP\"`",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"ABORT", "AUTOMATIC", "HOLD", "MANUAL", "PAUSE", "RESET", "RESTART", "RESUME", "START", "STOP"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why, at most 1024 characters. Override needs one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"override": {
+						SchemaProps: spec.SchemaProps{
+							Description: "START or RESTART although a required module is not Online or was not measured yet, or the runtime does not answer. Needs the verb override on units/command, and a reason.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"command"},
+			},
+		},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_UnitCommandStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UnitCommandStatus is what came of a command.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"record": {
+						SchemaProps: spec.SchemaProps{
+							Description: "The command as it is recorded.",
+							Ref:         ref(v1alpha1.UnitCommandRecord{}.OpenAPIModelName()),
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State of the Unit after it.\n\nPossible enum values:\n - `\"Aborted\"`\n - `\"Aborting\"`\n - `\"Complete\"`\n - `\"Completing\"`\n - `\"Held\"`\n - `\"Holding\"`\n - `\"Idle\"`\n - `\"Paused\"`\n - `\"Pausing\"`\n - `\"Resetting\"`\n - `\"Restarting\"`\n - `\"Running\"`\n - `\"Stopped\"`\n - `\"Stopping\"`",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Aborted", "Aborting", "Complete", "Completing", "Held", "Holding", "Idle", "Paused", "Pausing", "Resetting", "Restarting", "Running", "Stopped", "Stopping"},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.UnitCommandRecord{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "UnitHold says why a Unit is held.",
+				Description: "UnitHold says why a Unit is held. It stays until the Unit is Running or Idle again.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"cause": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Cause: IOModuleFault, Operator, Runtime, Unknown or Restored.",
+							Description: "What began the hold.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot (A-02).\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself (P-16b).",
 							Type:        []string{"string"},
 							Format:      "",
+							Enum:        []interface{}{"IOModuleFault", "IOModuleMissing", "IOModuleUnknown", "Operator", "Restored", "Runtime"},
 						},
 					},
 					"modules": {
@@ -1730,7 +2128,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "IOModules at fault.",
+							Description: "IOModules of all causes.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1756,7 +2154,84 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref common.ReferenceCallb
 							Enum:        []interface{}{"Aborted", "Aborting", "Complete", "Completing", "Held", "Holding", "Idle", "Paused", "Pausing", "Resetting", "Restarting", "Running", "Stopped", "Stopping"},
 						},
 					},
+					"episode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of this hold and of no other, as its Events have it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"causes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Everything that holds or held the Unit in this hold, in the order in which it came; at most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.UnitHoldCause{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.UnitHoldCause{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_UnitHoldCause(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UnitHoldCause is one cause of a hold.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"cause": {
+						SchemaProps: spec.SchemaProps{
+							Description: "What it is.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot (A-02).\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself (P-16b).",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"IOModuleFault", "IOModuleMissing", "IOModuleUnknown", "Operator", "Restored", "Runtime"},
+						},
+					},
+					"module": {
+						SchemaProps: spec.SchemaProps{
+							Description: "IOModule, where the cause is one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"at": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When it was seen.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"actor": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Who sent HOLD, where somebody did.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why, in a sentence.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"cause"},
 			},
 		},
 		Dependencies: []string{
@@ -1957,7 +2432,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions: EquipmentHealthy, RuntimeReady.",
+							Description: "Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1968,11 +2443,150 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 							},
 						},
 					},
+					"lastTransitionTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "When the state last changed.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"recentCommands": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Commands before the last one, newest first; at most 15. An id among them is known.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.UnitCommandRecord{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"writes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Values that users wrote to the Unit's tags, newest first; at most 32.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.TagWriteRecord{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.UnitCommandRecord{}.OpenAPIModelName(), v1alpha1.UnitHold{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName()},
+			v1alpha1.TagWriteRecord{}.OpenAPIModelName(), v1alpha1.UnitCommandRecord{}.OpenAPIModelName(), v1alpha1.UnitHold{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_fieldplane_apis_physical_v1alpha1_UnitTags(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "UnitTags are the values of a Unit's tags, read from its runtime when they are asked for, at units/tags, and not stored. On the watch path each event carries the tags that changed. A PUT writes what writes lists.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object metadata; the name is that of the Unit.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "The values, sorted by ControlModule and name; on a watch those that changed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.TagValue{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"writes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "What to write; at most 64. Never part of an answer.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.TagWrite{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"removed": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Tags that are no more; on a watch alone.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.TagReference{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Why the values are written, at most 1024 characters; recorded with each of them.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.TagReference{}.OpenAPIModelName(), v1alpha1.TagValue{}.OpenAPIModelName(), v1alpha1.TagWrite{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
 	}
 }
 

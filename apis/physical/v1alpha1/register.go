@@ -37,6 +37,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ControlModule{}, &ControlModuleList{},
 		&Unit{}, &UnitList{},
 		&IOModuleChannels{}, &ChannelListOptions{},
+		&UnitCommand{}, &UnitTags{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -5,6 +5,9 @@ import (
 )
 
 // +genclient
+// +genclient:method=Command,verb=create,subresource=command,input=github.com/fieldplane/fieldplane/apis/physical/v1alpha1.UnitCommand,result=github.com/fieldplane/fieldplane/apis/physical/v1alpha1.UnitCommand
+// +genclient:method=GetTags,verb=get,subresource=tags,result=github.com/fieldplane/fieldplane/apis/physical/v1alpha1.UnitTags
+// +genclient:method=WriteTags,verb=update,subresource=tags,input=github.com/fieldplane/fieldplane/apis/physical/v1alpha1.UnitTags,result=github.com/fieldplane/fieldplane/apis/physical/v1alpha1.UnitTags
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +k8s:supportsSubresource="/status"
 
@@ -118,7 +121,7 @@ type UnitStatus struct {
 	// +optional
 	// +k8s:optional
 	RuntimePodName string `json:"runtimePodName,omitempty" protobuf:"bytes,6,opt,name=runtimePodName"`
-	// Conditions: EquipmentHealthy, RuntimeReady.
+	// Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -126,15 +129,51 @@ type UnitStatus struct {
 	// +k8s:listType=map
 	// +k8s:listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" protobuf:"bytes,7,rep,name=conditions"`
-}
-
-// UnitHold says why a Unit is held.
-type UnitHold struct {
-	// Cause: IOModuleFault, Operator, Runtime, Unknown or Restored.
+	// When the state last changed.
 	// +optional
 	// +k8s:optional
-	Cause string `json:"cause,omitempty" protobuf:"bytes,1,opt,name=cause"`
-	// IOModules at fault.
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty" protobuf:"bytes,8,opt,name=lastTransitionTime"`
+	// Commands before the last one, newest first; at most 15. An id among them is known.
+	// +optional
+	// +listType=atomic
+	// +k8s:optional
+	// +k8s:maxItems=15
+	RecentCommands []UnitCommandRecord `json:"recentCommands,omitempty" protobuf:"bytes,9,rep,name=recentCommands"`
+	// Values that users wrote to the Unit's tags, newest first; at most 32.
+	// +optional
+	// +listType=atomic
+	// +k8s:optional
+	// +k8s:maxItems=32
+	Writes []TagWriteRecord `json:"writes,omitempty" protobuf:"bytes,10,rep,name=writes"`
+}
+
+// HoldCause is what holds a Unit.
+// +enum
+// +k8s:enum
+type HoldCause string
+
+const (
+	// HoldCauseIOModuleFault: a required module is in a state that spec.holdOn names.
+	HoldCauseIOModuleFault HoldCause = "IOModuleFault"
+	// HoldCauseIOModuleMissing: a tag names a module that does not exist.
+	HoldCauseIOModuleMissing HoldCause = "IOModuleMissing"
+	// HoldCauseIOModuleUnknown: a required module was Unknown for longer than spec.unknownHoldAfter.
+	HoldCauseIOModuleUnknown HoldCause = "IOModuleUnknown"
+	// HoldCauseOperator: somebody sent HOLD.
+	HoldCauseOperator HoldCause = "Operator"
+	// HoldCauseRuntime: the runtime lost a device while it could not reach the server, and held by itself (P-16b).
+	HoldCauseRuntime HoldCause = "Runtime"
+	// HoldCauseRestored: the store was restored from a snapshot (A-02).
+	HoldCauseRestored HoldCause = "Restored"
+)
+
+// UnitHold says why a Unit is held. It stays until the Unit is Running or Idle again.
+type UnitHold struct {
+	// What began the hold.
+	// +optional
+	// +k8s:optional
+	Cause HoldCause `json:"cause,omitempty" protobuf:"bytes,1,opt,name=cause,casttype=HoldCause"`
+	// IOModules of all causes.
 	// +optional
 	// +k8s:optional
 	// +listType=atomic
@@ -147,7 +186,77 @@ type UnitHold struct {
 	// +optional
 	// +k8s:optional
 	PreviousState UnitState `json:"previousState,omitempty" protobuf:"bytes,4,opt,name=previousState,casttype=UnitState"`
+	// Name of this hold and of no other, as its Events have it.
+	// +optional
+	// +k8s:optional
+	Episode string `json:"episode,omitempty" protobuf:"bytes,5,opt,name=episode"`
+	// Everything that holds or held the Unit in this hold, in the order in which it came; at most 64.
+	// +optional
+	// +listType=atomic
+	// +k8s:optional
+	// +k8s:maxItems=64
+	Causes []UnitHoldCause `json:"causes,omitempty" protobuf:"bytes,6,rep,name=causes"`
 }
+
+// UnitHoldCause is one cause of a hold.
+type UnitHoldCause struct {
+	// What it is.
+	// +k8s:required
+	Cause HoldCause `json:"cause" protobuf:"bytes,1,opt,name=cause,casttype=HoldCause"`
+	// IOModule, where the cause is one.
+	// +optional
+	// +k8s:optional
+	Module string `json:"module,omitempty" protobuf:"bytes,2,opt,name=module"`
+	// When it was seen.
+	// +optional
+	// +k8s:optional
+	At *metav1.Time `json:"at,omitempty" protobuf:"bytes,3,opt,name=at"`
+	// Who sent HOLD, where somebody did.
+	// +optional
+	// +k8s:optional
+	Actor string `json:"actor,omitempty" protobuf:"bytes,4,opt,name=actor"`
+	// Why, in a sentence.
+	// +optional
+	// +k8s:optional
+	Message string `json:"message,omitempty" protobuf:"bytes,5,opt,name=message"`
+}
+
+// UnitCommandName is a command of ISA-88, or a change of mode.
+// +enum
+// +k8s:enum
+type UnitCommandName string
+
+// The commands. Which are allowed in which state says the state table.
+const (
+	CommandStart     UnitCommandName = "START"
+	CommandPause     UnitCommandName = "PAUSE"
+	CommandResume    UnitCommandName = "RESUME"
+	CommandHold      UnitCommandName = "HOLD"
+	CommandRestart   UnitCommandName = "RESTART"
+	CommandStop      UnitCommandName = "STOP"
+	CommandAbort     UnitCommandName = "ABORT"
+	CommandReset     UnitCommandName = "RESET"
+	CommandAutomatic UnitCommandName = "AUTOMATIC"
+	CommandManual    UnitCommandName = "MANUAL"
+)
+
+// CommandOutcome is what became of a command.
+// +enum
+// +k8s:enum
+type CommandOutcome string
+
+const (
+	// CommandAccepted: it is stored, and the controller has yet to carry it out.
+	CommandAccepted CommandOutcome = "Accepted"
+	// CommandDone: the Unit's state changed by it.
+	CommandDone CommandOutcome = "Done"
+	// CommandRefused: the controller refused it; the message says why.
+	CommandRefused CommandOutcome = "Refused"
+	// CommandSuperseded: a command or a hold that goes before it came first.
+	CommandSuperseded CommandOutcome = "Superseded"
+	// CommandExpired: nobody carried it out within 10 s, and to do so later would surprise.
+	CommandExpired CommandOutcome = "Expired"
+)
 
 // UnitCommandRecord is a command and what became of it.
 type UnitCommandRecord struct {
@@ -155,10 +264,10 @@ type UnitCommandRecord struct {
 	// +optional
 	// +k8s:optional
 	ID string `json:"id,omitempty" protobuf:"bytes,1,opt,name=id"`
-	// Command: START, HOLD, RESTART, PAUSE, RESUME, STOP, ABORT or RESET.
+	// Command: START, PAUSE, RESUME, HOLD, RESTART, STOP, ABORT, RESET, AUTOMATIC or MANUAL.
 	// +optional
 	// +k8s:optional
-	Command string `json:"command,omitempty" protobuf:"bytes,2,opt,name=command"`
+	Command UnitCommandName `json:"command,omitempty" protobuf:"bytes,2,opt,name=command,casttype=UnitCommandName"`
 	// Authenticated user who sent it.
 	// +optional
 	// +k8s:optional
@@ -171,8 +280,62 @@ type UnitCommandRecord struct {
 	// +optional
 	// +k8s:optional
 	Time *metav1.Time `json:"time,omitempty" protobuf:"bytes,5,opt,name=time"`
-	// What became of it.
+	// What became of it: Accepted, Done, Refused, Superseded or Expired.
 	// +optional
 	// +k8s:optional
-	Outcome string `json:"outcome,omitempty" protobuf:"bytes,6,opt,name=outcome"`
+	Outcome CommandOutcome `json:"outcome,omitempty" protobuf:"bytes,6,opt,name=outcome,casttype=CommandOutcome"`
+	// Why it was refused, or what it did.
+	// +optional
+	// +k8s:optional
+	Message string `json:"message,omitempty" protobuf:"bytes,7,opt,name=message"`
+	// Whether the sender, who has the verb override, asked to pass over modules that are not Online and not measured.
+	// +optional
+	// +k8s:optional
+	Override bool `json:"override,omitempty" protobuf:"varint,8,opt,name=override"`
+}
+
+// WriteOutcome is what became of a write.
+// +enum
+// +k8s:enum
+type WriteOutcome string
+
+const (
+	// WritePending: it is recorded, and about to be sent.
+	WritePending WriteOutcome = "Pending"
+	// WriteDone: the device took it.
+	WriteDone WriteOutcome = "Done"
+	// WriteRefused: it was not sent, or the device refused it.
+	WriteRefused WriteOutcome = "Refused"
+	// WriteUncertain: no answer came, and nobody knows whether the device took it.
+	WriteUncertain WriteOutcome = "Uncertain"
+)
+
+// TagWriteRecord is a value that a user wrote to a tag. It is recorded before it is sent.
+type TagWriteRecord struct {
+	// ControlModule that has the tag.
+	ControlModule string `json:"controlModule" protobuf:"bytes,1,opt,name=controlModule"`
+	// Name of the tag.
+	Name string `json:"name" protobuf:"bytes,2,opt,name=name"`
+	// Value in engineering units, as text.
+	Value string `json:"value" protobuf:"bytes,3,opt,name=value"`
+	// Authenticated user who wrote it.
+	// +optional
+	// +k8s:optional
+	Actor string `json:"actor,omitempty" protobuf:"bytes,4,opt,name=actor"`
+	// When it was recorded.
+	// +optional
+	// +k8s:optional
+	Time *metav1.MicroTime `json:"time,omitempty" protobuf:"bytes,5,opt,name=time"`
+	// What became of it: Pending, Done, Refused or Uncertain.
+	// +optional
+	// +k8s:optional
+	Outcome WriteOutcome `json:"outcome,omitempty" protobuf:"bytes,6,opt,name=outcome,casttype=WriteOutcome"`
+	// Why it was refused.
+	// +optional
+	// +k8s:optional
+	Message string `json:"message,omitempty" protobuf:"bytes,7,opt,name=message"`
+	// Reason that the user gave.
+	// +optional
+	// +k8s:optional
+	Reason string `json:"reason,omitempty" protobuf:"bytes,8,opt,name=reason"`
 }

@@ -302,6 +302,46 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*TagReference)(nil), (*physical.TagReference)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_TagReference_To_physical_TagReference(a.(*TagReference), b.(*physical.TagReference), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.TagReference)(nil), (*TagReference)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_TagReference_To_v1alpha1_TagReference(a.(*physical.TagReference), b.(*TagReference), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*TagValue)(nil), (*physical.TagValue)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_TagValue_To_physical_TagValue(a.(*TagValue), b.(*physical.TagValue), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.TagValue)(nil), (*TagValue)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_TagValue_To_v1alpha1_TagValue(a.(*physical.TagValue), b.(*TagValue), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*TagWrite)(nil), (*physical.TagWrite)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_TagWrite_To_physical_TagWrite(a.(*TagWrite), b.(*physical.TagWrite), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.TagWrite)(nil), (*TagWrite)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_TagWrite_To_v1alpha1_TagWrite(a.(*physical.TagWrite), b.(*TagWrite), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*TagWriteRecord)(nil), (*physical.TagWriteRecord)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_TagWriteRecord_To_physical_TagWriteRecord(a.(*TagWriteRecord), b.(*physical.TagWriteRecord), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.TagWriteRecord)(nil), (*TagWriteRecord)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_TagWriteRecord_To_v1alpha1_TagWriteRecord(a.(*physical.TagWriteRecord), b.(*TagWriteRecord), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*Unit)(nil), (*physical.Unit)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_Unit_To_physical_Unit(a.(*Unit), b.(*physical.Unit), scope)
 	}); err != nil {
@@ -309,6 +349,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*physical.Unit)(nil), (*Unit)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_physical_Unit_To_v1alpha1_Unit(a.(*physical.Unit), b.(*Unit), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*UnitCommand)(nil), (*physical.UnitCommand)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_UnitCommand_To_physical_UnitCommand(a.(*UnitCommand), b.(*physical.UnitCommand), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.UnitCommand)(nil), (*UnitCommand)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_UnitCommand_To_v1alpha1_UnitCommand(a.(*physical.UnitCommand), b.(*UnitCommand), scope)
 	}); err != nil {
 		return err
 	}
@@ -322,6 +372,26 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*UnitCommandSpec)(nil), (*physical.UnitCommandSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec(a.(*UnitCommandSpec), b.(*physical.UnitCommandSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.UnitCommandSpec)(nil), (*UnitCommandSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec(a.(*physical.UnitCommandSpec), b.(*UnitCommandSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*UnitCommandStatus)(nil), (*physical.UnitCommandStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus(a.(*UnitCommandStatus), b.(*physical.UnitCommandStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.UnitCommandStatus)(nil), (*UnitCommandStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus(a.(*physical.UnitCommandStatus), b.(*UnitCommandStatus), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*UnitHold)(nil), (*physical.UnitHold)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_UnitHold_To_physical_UnitHold(a.(*UnitHold), b.(*physical.UnitHold), scope)
 	}); err != nil {
@@ -329,6 +399,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*physical.UnitHold)(nil), (*UnitHold)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_physical_UnitHold_To_v1alpha1_UnitHold(a.(*physical.UnitHold), b.(*UnitHold), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*UnitHoldCause)(nil), (*physical.UnitHoldCause)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_UnitHoldCause_To_physical_UnitHoldCause(a.(*UnitHoldCause), b.(*physical.UnitHoldCause), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.UnitHoldCause)(nil), (*UnitHoldCause)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_UnitHoldCause_To_v1alpha1_UnitHoldCause(a.(*physical.UnitHoldCause), b.(*UnitHoldCause), scope)
 	}); err != nil {
 		return err
 	}
@@ -369,6 +449,16 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}
 	if err := s.AddGeneratedConversionFunc((*physical.UnitStatus)(nil), (*UnitStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_physical_UnitStatus_To_v1alpha1_UnitStatus(a.(*physical.UnitStatus), b.(*UnitStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*UnitTags)(nil), (*physical.UnitTags)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_UnitTags_To_physical_UnitTags(a.(*UnitTags), b.(*physical.UnitTags), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*physical.UnitTags)(nil), (*UnitTags)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_physical_UnitTags_To_v1alpha1_UnitTags(a.(*physical.UnitTags), b.(*UnitTags), scope)
 	}); err != nil {
 		return err
 	}
@@ -1025,6 +1115,86 @@ func Convert_physical_Tag_To_v1alpha1_Tag(in *physical.Tag, out *Tag, s conversi
 	return autoConvert_physical_Tag_To_v1alpha1_Tag(in, out, s)
 }
 
+func autoConvert_v1alpha1_TagReference_To_physical_TagReference(in *TagReference, out *physical.TagReference, s conversion.Scope) error {
+	*out = *(*physical.TagReference)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_TagReference_To_physical_TagReference is an autogenerated conversion function.
+func Convert_v1alpha1_TagReference_To_physical_TagReference(in *TagReference, out *physical.TagReference, s conversion.Scope) error {
+	return autoConvert_v1alpha1_TagReference_To_physical_TagReference(in, out, s)
+}
+
+func autoConvert_physical_TagReference_To_v1alpha1_TagReference(in *physical.TagReference, out *TagReference, s conversion.Scope) error {
+	*out = *(*TagReference)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_TagReference_To_v1alpha1_TagReference is an autogenerated conversion function.
+func Convert_physical_TagReference_To_v1alpha1_TagReference(in *physical.TagReference, out *TagReference, s conversion.Scope) error {
+	return autoConvert_physical_TagReference_To_v1alpha1_TagReference(in, out, s)
+}
+
+func autoConvert_v1alpha1_TagValue_To_physical_TagValue(in *TagValue, out *physical.TagValue, s conversion.Scope) error {
+	*out = *(*physical.TagValue)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_TagValue_To_physical_TagValue is an autogenerated conversion function.
+func Convert_v1alpha1_TagValue_To_physical_TagValue(in *TagValue, out *physical.TagValue, s conversion.Scope) error {
+	return autoConvert_v1alpha1_TagValue_To_physical_TagValue(in, out, s)
+}
+
+func autoConvert_physical_TagValue_To_v1alpha1_TagValue(in *physical.TagValue, out *TagValue, s conversion.Scope) error {
+	*out = *(*TagValue)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_TagValue_To_v1alpha1_TagValue is an autogenerated conversion function.
+func Convert_physical_TagValue_To_v1alpha1_TagValue(in *physical.TagValue, out *TagValue, s conversion.Scope) error {
+	return autoConvert_physical_TagValue_To_v1alpha1_TagValue(in, out, s)
+}
+
+func autoConvert_v1alpha1_TagWrite_To_physical_TagWrite(in *TagWrite, out *physical.TagWrite, s conversion.Scope) error {
+	*out = *(*physical.TagWrite)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_TagWrite_To_physical_TagWrite is an autogenerated conversion function.
+func Convert_v1alpha1_TagWrite_To_physical_TagWrite(in *TagWrite, out *physical.TagWrite, s conversion.Scope) error {
+	return autoConvert_v1alpha1_TagWrite_To_physical_TagWrite(in, out, s)
+}
+
+func autoConvert_physical_TagWrite_To_v1alpha1_TagWrite(in *physical.TagWrite, out *TagWrite, s conversion.Scope) error {
+	*out = *(*TagWrite)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_TagWrite_To_v1alpha1_TagWrite is an autogenerated conversion function.
+func Convert_physical_TagWrite_To_v1alpha1_TagWrite(in *physical.TagWrite, out *TagWrite, s conversion.Scope) error {
+	return autoConvert_physical_TagWrite_To_v1alpha1_TagWrite(in, out, s)
+}
+
+func autoConvert_v1alpha1_TagWriteRecord_To_physical_TagWriteRecord(in *TagWriteRecord, out *physical.TagWriteRecord, s conversion.Scope) error {
+	*out = *(*physical.TagWriteRecord)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_TagWriteRecord_To_physical_TagWriteRecord is an autogenerated conversion function.
+func Convert_v1alpha1_TagWriteRecord_To_physical_TagWriteRecord(in *TagWriteRecord, out *physical.TagWriteRecord, s conversion.Scope) error {
+	return autoConvert_v1alpha1_TagWriteRecord_To_physical_TagWriteRecord(in, out, s)
+}
+
+func autoConvert_physical_TagWriteRecord_To_v1alpha1_TagWriteRecord(in *physical.TagWriteRecord, out *TagWriteRecord, s conversion.Scope) error {
+	*out = *(*TagWriteRecord)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_TagWriteRecord_To_v1alpha1_TagWriteRecord is an autogenerated conversion function.
+func Convert_physical_TagWriteRecord_To_v1alpha1_TagWriteRecord(in *physical.TagWriteRecord, out *TagWriteRecord, s conversion.Scope) error {
+	return autoConvert_physical_TagWriteRecord_To_v1alpha1_TagWriteRecord(in, out, s)
+}
+
 func autoConvert_v1alpha1_Unit_To_physical_Unit(in *Unit, out *physical.Unit, s conversion.Scope) error {
 	out.ObjectMeta = in.ObjectMeta
 	if err := Convert_v1alpha1_UnitSpec_To_physical_UnitSpec(&in.Spec, &out.Spec, s); err != nil {
@@ -1057,6 +1227,38 @@ func Convert_physical_Unit_To_v1alpha1_Unit(in *physical.Unit, out *Unit, s conv
 	return autoConvert_physical_Unit_To_v1alpha1_Unit(in, out, s)
 }
 
+func autoConvert_v1alpha1_UnitCommand_To_physical_UnitCommand(in *UnitCommand, out *physical.UnitCommand, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_v1alpha1_UnitCommand_To_physical_UnitCommand is an autogenerated conversion function.
+func Convert_v1alpha1_UnitCommand_To_physical_UnitCommand(in *UnitCommand, out *physical.UnitCommand, s conversion.Scope) error {
+	return autoConvert_v1alpha1_UnitCommand_To_physical_UnitCommand(in, out, s)
+}
+
+func autoConvert_physical_UnitCommand_To_v1alpha1_UnitCommand(in *physical.UnitCommand, out *UnitCommand, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_physical_UnitCommand_To_v1alpha1_UnitCommand is an autogenerated conversion function.
+func Convert_physical_UnitCommand_To_v1alpha1_UnitCommand(in *physical.UnitCommand, out *UnitCommand, s conversion.Scope) error {
+	return autoConvert_physical_UnitCommand_To_v1alpha1_UnitCommand(in, out, s)
+}
+
 func autoConvert_v1alpha1_UnitCommandRecord_To_physical_UnitCommandRecord(in *UnitCommandRecord, out *physical.UnitCommandRecord, s conversion.Scope) error {
 	*out = *(*physical.UnitCommandRecord)(unsafe.Pointer(in))
 	return nil
@@ -1077,6 +1279,46 @@ func Convert_physical_UnitCommandRecord_To_v1alpha1_UnitCommandRecord(in *physic
 	return autoConvert_physical_UnitCommandRecord_To_v1alpha1_UnitCommandRecord(in, out, s)
 }
 
+func autoConvert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec(in *UnitCommandSpec, out *physical.UnitCommandSpec, s conversion.Scope) error {
+	*out = *(*physical.UnitCommandSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec is an autogenerated conversion function.
+func Convert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec(in *UnitCommandSpec, out *physical.UnitCommandSpec, s conversion.Scope) error {
+	return autoConvert_v1alpha1_UnitCommandSpec_To_physical_UnitCommandSpec(in, out, s)
+}
+
+func autoConvert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec(in *physical.UnitCommandSpec, out *UnitCommandSpec, s conversion.Scope) error {
+	*out = *(*UnitCommandSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec is an autogenerated conversion function.
+func Convert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec(in *physical.UnitCommandSpec, out *UnitCommandSpec, s conversion.Scope) error {
+	return autoConvert_physical_UnitCommandSpec_To_v1alpha1_UnitCommandSpec(in, out, s)
+}
+
+func autoConvert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus(in *UnitCommandStatus, out *physical.UnitCommandStatus, s conversion.Scope) error {
+	*out = *(*physical.UnitCommandStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus is an autogenerated conversion function.
+func Convert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus(in *UnitCommandStatus, out *physical.UnitCommandStatus, s conversion.Scope) error {
+	return autoConvert_v1alpha1_UnitCommandStatus_To_physical_UnitCommandStatus(in, out, s)
+}
+
+func autoConvert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus(in *physical.UnitCommandStatus, out *UnitCommandStatus, s conversion.Scope) error {
+	*out = *(*UnitCommandStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus is an autogenerated conversion function.
+func Convert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus(in *physical.UnitCommandStatus, out *UnitCommandStatus, s conversion.Scope) error {
+	return autoConvert_physical_UnitCommandStatus_To_v1alpha1_UnitCommandStatus(in, out, s)
+}
+
 func autoConvert_v1alpha1_UnitHold_To_physical_UnitHold(in *UnitHold, out *physical.UnitHold, s conversion.Scope) error {
 	*out = *(*physical.UnitHold)(unsafe.Pointer(in))
 	return nil
@@ -1095,6 +1337,26 @@ func autoConvert_physical_UnitHold_To_v1alpha1_UnitHold(in *physical.UnitHold, o
 // Convert_physical_UnitHold_To_v1alpha1_UnitHold is an autogenerated conversion function.
 func Convert_physical_UnitHold_To_v1alpha1_UnitHold(in *physical.UnitHold, out *UnitHold, s conversion.Scope) error {
 	return autoConvert_physical_UnitHold_To_v1alpha1_UnitHold(in, out, s)
+}
+
+func autoConvert_v1alpha1_UnitHoldCause_To_physical_UnitHoldCause(in *UnitHoldCause, out *physical.UnitHoldCause, s conversion.Scope) error {
+	*out = *(*physical.UnitHoldCause)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_UnitHoldCause_To_physical_UnitHoldCause is an autogenerated conversion function.
+func Convert_v1alpha1_UnitHoldCause_To_physical_UnitHoldCause(in *UnitHoldCause, out *physical.UnitHoldCause, s conversion.Scope) error {
+	return autoConvert_v1alpha1_UnitHoldCause_To_physical_UnitHoldCause(in, out, s)
+}
+
+func autoConvert_physical_UnitHoldCause_To_v1alpha1_UnitHoldCause(in *physical.UnitHoldCause, out *UnitHoldCause, s conversion.Scope) error {
+	*out = *(*UnitHoldCause)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_physical_UnitHoldCause_To_v1alpha1_UnitHoldCause is an autogenerated conversion function.
+func Convert_physical_UnitHoldCause_To_v1alpha1_UnitHoldCause(in *physical.UnitHoldCause, out *UnitHoldCause, s conversion.Scope) error {
+	return autoConvert_physical_UnitHoldCause_To_v1alpha1_UnitHoldCause(in, out, s)
 }
 
 func autoConvert_v1alpha1_UnitList_To_physical_UnitList(in *UnitList, out *physical.UnitList, s conversion.Scope) error {
@@ -1177,6 +1439,34 @@ func autoConvert_physical_UnitStatus_To_v1alpha1_UnitStatus(in *physical.UnitSta
 // Convert_physical_UnitStatus_To_v1alpha1_UnitStatus is an autogenerated conversion function.
 func Convert_physical_UnitStatus_To_v1alpha1_UnitStatus(in *physical.UnitStatus, out *UnitStatus, s conversion.Scope) error {
 	return autoConvert_physical_UnitStatus_To_v1alpha1_UnitStatus(in, out, s)
+}
+
+func autoConvert_v1alpha1_UnitTags_To_physical_UnitTags(in *UnitTags, out *physical.UnitTags, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	out.Items = *(*[]physical.TagValue)(unsafe.Pointer(&in.Items))
+	out.Writes = *(*[]physical.TagWrite)(unsafe.Pointer(&in.Writes))
+	out.Removed = *(*[]physical.TagReference)(unsafe.Pointer(&in.Removed))
+	out.Reason = in.Reason
+	return nil
+}
+
+// Convert_v1alpha1_UnitTags_To_physical_UnitTags is an autogenerated conversion function.
+func Convert_v1alpha1_UnitTags_To_physical_UnitTags(in *UnitTags, out *physical.UnitTags, s conversion.Scope) error {
+	return autoConvert_v1alpha1_UnitTags_To_physical_UnitTags(in, out, s)
+}
+
+func autoConvert_physical_UnitTags_To_v1alpha1_UnitTags(in *physical.UnitTags, out *UnitTags, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	out.Items = *(*[]TagValue)(unsafe.Pointer(&in.Items))
+	out.Writes = *(*[]TagWrite)(unsafe.Pointer(&in.Writes))
+	out.Removed = *(*[]TagReference)(unsafe.Pointer(&in.Removed))
+	out.Reason = in.Reason
+	return nil
+}
+
+// Convert_physical_UnitTags_To_v1alpha1_UnitTags is an autogenerated conversion function.
+func Convert_physical_UnitTags_To_v1alpha1_UnitTags(in *physical.UnitTags, out *UnitTags, s conversion.Scope) error {
+	return autoConvert_physical_UnitTags_To_v1alpha1_UnitTags(in, out, s)
 }
 
 func autoConvert_v1alpha1_ValueRange_To_physical_ValueRange(in *ValueRange, out *physical.ValueRange, s conversion.Scope) error {

@@ -146,8 +146,33 @@ func (in Tag) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TagReference) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagReference"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TagValue) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagValue"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TagWrite) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagWrite"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TagWriteRecord) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagWriteRecord"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Unit) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Unit"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UnitCommand) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommand"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -156,8 +181,23 @@ func (in UnitCommandRecord) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UnitCommandSpec) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UnitCommandStatus) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitHold) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHold"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UnitHoldCause) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHoldCause"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
@@ -178,6 +218,11 @@ func (in UnitSpec) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in UnitStatus) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in UnitTags) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitTags"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

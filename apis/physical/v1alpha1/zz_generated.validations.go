@@ -100,6 +100,36 @@ func RegisterValidations(scheme *runtime.Scheme) error {
 				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
 			}
 		})
+	// type UnitCommand
+	scheme.AddValidationFunc(
+		(*UnitCommand)(nil),
+		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
+			switch op.Request.SubresourcePath() {
+			case "/":
+				return Validate_UnitCommand(
+					ctx, op, nil, /* fldPath */
+					obj.(*UnitCommand),
+					safe.Cast[*UnitCommand](oldObj))
+			}
+			return field.ErrorList{
+				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
+			}
+		})
+	// type UnitTags
+	scheme.AddValidationFunc(
+		(*UnitTags)(nil),
+		func(ctx context.Context, op operation.Operation, obj, oldObj interface{}) field.ErrorList {
+			switch op.Request.SubresourcePath() {
+			case "/":
+				return Validate_UnitTags(
+					ctx, op, nil, /* fldPath */
+					obj.(*UnitTags),
+					safe.Cast[*UnitTags](oldObj))
+			}
+			return field.ErrorList{
+				field.InternalError(nil, fmt.Errorf("no validation found for %T, subresource: %v", obj, op.Request.SubresourcePath())),
+			}
+		})
 	return nil
 }
 
@@ -438,6 +468,21 @@ func Validate_ChannelListOptions(
 				return &oldObj.Continue
 			})
 		errs = append(errs, fn(fldPath.Child("continue"), &obj.Continue, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+var symbolsForCommandOutcome = sets.New(CommandAccepted, CommandDone, CommandExpired, CommandRefused, CommandSuperseded)
+
+// Validate_CommandOutcome validates an instance of CommandOutcome according
+// to declarative validation rules in the API schema.
+func Validate_CommandOutcome(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *CommandOutcome) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForCommandOutcome, nil); len(e) != 0 {
+		errs = append(errs, e...)
 	}
 
 	return errs
@@ -1369,6 +1414,21 @@ func Validate_HeartbeatMode(
 	obj, oldObj *HeartbeatMode) (errs field.ErrorList) {
 
 	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForHeartbeatMode, nil); len(e) != 0 {
+		errs = append(errs, e...)
+	}
+
+	return errs
+}
+
+var symbolsForHoldCause = sets.New(HoldCauseIOModuleFault, HoldCauseIOModuleMissing, HoldCauseIOModuleUnknown, HoldCauseOperator, HoldCauseRestored, HoldCauseRuntime)
+
+// Validate_HoldCause validates an instance of HoldCause according
+// to declarative validation rules in the API schema.
+func Validate_HoldCause(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *HoldCause) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForHoldCause, nil); len(e) != 0 {
 		errs = append(errs, e...)
 	}
 
@@ -3297,6 +3357,490 @@ func Validate_Tag(
 	return errs
 }
 
+var symbolsForTagQuality = sets.New(QualityBad, QualityGood, QualityUncertain)
+
+// Validate_TagQuality validates an instance of TagQuality according
+// to declarative validation rules in the API schema.
+func Validate_TagQuality(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *TagQuality) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForTagQuality, nil); len(e) != 0 {
+		errs = append(errs, e...)
+	}
+
+	return errs
+}
+
+// Validate_TagValue validates an instance of TagValue according
+// to declarative validation rules in the API schema.
+func Validate_TagValue(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *TagValue) (errs field.ErrorList) {
+
+	// field TagValue.ControlModule has no validation
+	// field TagValue.Name has no validation
+
+	{ // field TagValue.Value
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return oldObj.Value
+			})
+		errs = append(errs, fn(fldPath.Child("value"), obj.Value, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.Quality
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *TagQuality,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.RequiredValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_TagQuality(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *TagQuality {
+				return &oldObj.Quality
+			})
+		errs = append(errs, fn(fldPath.Child("quality"), &obj.Quality, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.Status
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return &oldObj.Status
+			})
+		errs = append(errs, fn(fldPath.Child("status"), &obj.Status, oldVal, oldObj != nil)...)
+	}
+
+	// field TagValue.StatusCode has no validation
+
+	{ // field TagValue.Unit
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return &oldObj.Unit
+			})
+		errs = append(errs, fn(fldPath.Child("unit"), &obj.Unit, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.SourceTime
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.MicroTime,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *v1.MicroTime {
+				return oldObj.SourceTime
+			})
+		errs = append(errs, fn(fldPath.Child("sourceTime"), obj.SourceTime, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.IOModule
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return &oldObj.IOModule
+			})
+		errs = append(errs, fn(fldPath.Child("ioModule"), &obj.IOModule, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.Address
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return &oldObj.Address
+			})
+		errs = append(errs, fn(fldPath.Child("address"), &obj.Address, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.Access
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *Access,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_Access(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *Access {
+				return &oldObj.Access
+			})
+		errs = append(errs, fn(fldPath.Child("access"), &obj.Access, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagValue.Message
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagValue) *string {
+				return &oldObj.Message
+			})
+		errs = append(errs, fn(fldPath.Child("message"), &obj.Message, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_TagWrite validates an instance of TagWrite according
+// to declarative validation rules in the API schema.
+func Validate_TagWrite(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *TagWrite) (errs field.ErrorList) {
+
+	// field TagWrite.ControlModule has no validation
+	// field TagWrite.Name has no validation
+
+	{ // field TagWrite.Value
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 1024); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWrite) *string {
+				return &oldObj.Value
+			})
+		errs = append(errs, fn(fldPath.Child("value"), &obj.Value, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_TagWriteRecord validates an instance of TagWriteRecord according
+// to declarative validation rules in the API schema.
+func Validate_TagWriteRecord(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *TagWriteRecord) (errs field.ErrorList) {
+
+	// field TagWriteRecord.ControlModule has no validation
+	// field TagWriteRecord.Name has no validation
+	// field TagWriteRecord.Value has no validation
+
+	{ // field TagWriteRecord.Actor
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWriteRecord) *string {
+				return &oldObj.Actor
+			})
+		errs = append(errs, fn(fldPath.Child("actor"), &obj.Actor, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagWriteRecord.Time
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.MicroTime,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWriteRecord) *v1.MicroTime {
+				return oldObj.Time
+			})
+		errs = append(errs, fn(fldPath.Child("time"), obj.Time, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagWriteRecord.Outcome
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *WriteOutcome,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_WriteOutcome(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWriteRecord) *WriteOutcome {
+				return &oldObj.Outcome
+			})
+		errs = append(errs, fn(fldPath.Child("outcome"), &obj.Outcome, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagWriteRecord.Message
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWriteRecord) *string {
+				return &oldObj.Message
+			})
+		errs = append(errs, fn(fldPath.Child("message"), &obj.Message, oldVal, oldObj != nil)...)
+	}
+
+	{ // field TagWriteRecord.Reason
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *TagWriteRecord) *string {
+				return &oldObj.Reason
+			})
+		errs = append(errs, fn(fldPath.Child("reason"), &obj.Reason, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
 // Validate_Unit validates an instance of Unit according
 // to declarative validation rules in the API schema.
 func Validate_Unit(
@@ -3374,6 +3918,98 @@ func Validate_Unit(
 	return errs
 }
 
+// Validate_UnitCommand validates an instance of UnitCommand according
+// to declarative validation rules in the API schema.
+func Validate_UnitCommand(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitCommand) (errs field.ErrorList) {
+
+	// field UnitCommand.TypeMeta has no validation
+
+	{ // field UnitCommand.ObjectMeta
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.ObjectMeta,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, validation.Validate_ObjectMeta(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommand) *v1.ObjectMeta {
+				return &oldObj.ObjectMeta
+			})
+		errs = append(errs, fn(fldPath.Child("metadata"), &obj.ObjectMeta, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommand.Spec
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *UnitCommandSpec,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitCommandSpec(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommand) *UnitCommandSpec {
+				return &oldObj.Spec
+			})
+		errs = append(errs, fn(fldPath.Child("spec"), &obj.Spec, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommand.Status
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *UnitCommandStatus,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitCommandStatus(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommand) *UnitCommandStatus {
+				return &oldObj.Status
+			})
+		errs = append(errs, fn(fldPath.Child("status"), &obj.Status, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+var symbolsForUnitCommandName = sets.New(CommandAbort, CommandAutomatic, CommandHold, CommandManual, CommandPause, CommandReset, CommandRestart, CommandResume, CommandStart, CommandStop)
+
+// Validate_UnitCommandName validates an instance of UnitCommandName according
+// to declarative validation rules in the API schema.
+func Validate_UnitCommandName(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitCommandName) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForUnitCommandName, nil); len(e) != 0 {
+		errs = append(errs, e...)
+	}
+
+	return errs
+}
+
 // Validate_UnitCommandRecord validates an instance of UnitCommandRecord according
 // to declarative validation rules in the API schema.
 func Validate_UnitCommandRecord(
@@ -3411,7 +4047,7 @@ func Validate_UnitCommandRecord(
 	{ // field UnitCommandRecord.Command
 		fn := func(
 			fldPath *field.Path,
-			obj, oldObj *string,
+			obj, oldObj *UnitCommandName,
 			oldValueCorrelated bool) (errs field.ErrorList) {
 			// don't revalidate unchanged data
 			if oldValueCorrelated && op.Type == operation.Update {
@@ -3427,10 +4063,12 @@ func Validate_UnitCommandRecord(
 			if earlyReturn {
 				return // do not proceed
 			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitCommandName(ctx, op, fldPath, obj, oldObj)...)
 			return
 		}
 		oldVal := safe.Field(oldObj,
-			func(oldObj *UnitCommandRecord) *string {
+			func(oldObj *UnitCommandRecord) *UnitCommandName {
 				return &oldObj.Command
 			})
 		errs = append(errs, fn(fldPath.Child("command"), &obj.Command, oldVal, oldObj != nil)...)
@@ -3523,7 +4161,7 @@ func Validate_UnitCommandRecord(
 	{ // field UnitCommandRecord.Outcome
 		fn := func(
 			fldPath *field.Path,
-			obj, oldObj *string,
+			obj, oldObj *CommandOutcome,
 			oldValueCorrelated bool) (errs field.ErrorList) {
 			// don't revalidate unchanged data
 			if oldValueCorrelated && op.Type == operation.Update {
@@ -3539,25 +4177,18 @@ func Validate_UnitCommandRecord(
 			if earlyReturn {
 				return // do not proceed
 			}
+			// call the type's validation function
+			errs = append(errs, Validate_CommandOutcome(ctx, op, fldPath, obj, oldObj)...)
 			return
 		}
 		oldVal := safe.Field(oldObj,
-			func(oldObj *UnitCommandRecord) *string {
+			func(oldObj *UnitCommandRecord) *CommandOutcome {
 				return &oldObj.Outcome
 			})
 		errs = append(errs, fn(fldPath.Child("outcome"), &obj.Outcome, oldVal, oldObj != nil)...)
 	}
 
-	return errs
-}
-
-// Validate_UnitHold validates an instance of UnitHold according
-// to declarative validation rules in the API schema.
-func Validate_UnitHold(
-	ctx context.Context, op operation.Operation, fldPath *field.Path,
-	obj, oldObj *UnitHold) (errs field.ErrorList) {
-
-	{ // field UnitHold.Cause
+	{ // field UnitCommandRecord.Message
 		fn := func(
 			fldPath *field.Path,
 			obj, oldObj *string,
@@ -3579,7 +4210,273 @@ func Validate_UnitHold(
 			return
 		}
 		oldVal := safe.Field(oldObj,
-			func(oldObj *UnitHold) *string {
+			func(oldObj *UnitCommandRecord) *string {
+				return &oldObj.Message
+			})
+		errs = append(errs, fn(fldPath.Child("message"), &obj.Message, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommandRecord.Override
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *bool,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandRecord) *bool {
+				return &oldObj.Override
+			})
+		errs = append(errs, fn(fldPath.Child("override"), &obj.Override, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_UnitCommandSpec validates an instance of UnitCommandSpec according
+// to declarative validation rules in the API schema.
+func Validate_UnitCommandSpec(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitCommandSpec) (errs field.ErrorList) {
+
+	{ // field UnitCommandSpec.ID
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 128); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandSpec) *string {
+				return &oldObj.ID
+			})
+		errs = append(errs, fn(fldPath.Child("id"), &obj.ID, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommandSpec.Command
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *UnitCommandName,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.RequiredValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitCommandName(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandSpec) *UnitCommandName {
+				return &oldObj.Command
+			})
+		errs = append(errs, fn(fldPath.Child("command"), &obj.Command, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommandSpec.Reason
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 1024); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandSpec) *string {
+				return &oldObj.Reason
+			})
+		errs = append(errs, fn(fldPath.Child("reason"), &obj.Reason, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommandSpec.Override
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *bool,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandSpec) *bool {
+				return &oldObj.Override
+			})
+		errs = append(errs, fn(fldPath.Child("override"), &obj.Override, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_UnitCommandStatus validates an instance of UnitCommandStatus according
+// to declarative validation rules in the API schema.
+func Validate_UnitCommandStatus(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitCommandStatus) (errs field.ErrorList) {
+
+	{ // field UnitCommandStatus.Record
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *UnitCommandRecord,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitCommandRecord(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandStatus) *UnitCommandRecord {
+				return oldObj.Record
+			})
+		errs = append(errs, fn(fldPath.Child("record"), obj.Record, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitCommandStatus.State
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *UnitState,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_UnitState(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitCommandStatus) *UnitState {
+				return &oldObj.State
+			})
+		errs = append(errs, fn(fldPath.Child("state"), &obj.State, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_UnitHold validates an instance of UnitHold according
+// to declarative validation rules in the API schema.
+func Validate_UnitHold(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitHold) (errs field.ErrorList) {
+
+	{ // field UnitHold.Cause
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *HoldCause,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_HoldCause(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHold) *HoldCause {
 				return &oldObj.Cause
 			})
 		errs = append(errs, fn(fldPath.Child("cause"), &obj.Cause, oldVal, oldObj != nil)...)
@@ -3669,6 +4566,222 @@ func Validate_UnitHold(
 				return &oldObj.PreviousState
 			})
 		errs = append(errs, fn(fldPath.Child("previousState"), &obj.PreviousState, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHold.Episode
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHold) *string {
+				return &oldObj.Episode
+			})
+		errs = append(errs, fn(fldPath.Child("episode"), &obj.Episode, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHold.Causes
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []UnitHoldCause,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.MaxItems(ctx, op, fldPath, obj, oldObj, 64).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// iterate the list and call the type's validation function
+			if e := validate.EachValSliceVal(ctx, op, fldPath, obj, oldObj, nil, nil, Validate_UnitHoldCause); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHold) []UnitHoldCause {
+				return oldObj.Causes
+			})
+		errs = append(errs, fn(fldPath.Child("causes"), obj.Causes, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_UnitHoldCause validates an instance of UnitHoldCause according
+// to declarative validation rules in the API schema.
+func Validate_UnitHoldCause(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitHoldCause) (errs field.ErrorList) {
+
+	{ // field UnitHoldCause.Cause
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *HoldCause,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.RequiredValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// call the type's validation function
+			errs = append(errs, Validate_HoldCause(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHoldCause) *HoldCause {
+				return &oldObj.Cause
+			})
+		errs = append(errs, fn(fldPath.Child("cause"), &obj.Cause, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHoldCause.Module
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHoldCause) *string {
+				return &oldObj.Module
+			})
+		errs = append(errs, fn(fldPath.Child("module"), &obj.Module, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHoldCause.At
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHoldCause) *v1.Time {
+				return oldObj.At
+			})
+		errs = append(errs, fn(fldPath.Child("at"), obj.At, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHoldCause.Actor
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHoldCause) *string {
+				return &oldObj.Actor
+			})
+		errs = append(errs, fn(fldPath.Child("actor"), &obj.Actor, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitHoldCause.Message
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitHoldCause) *string {
+				return &oldObj.Message
+			})
+		errs = append(errs, fn(fldPath.Child("message"), &obj.Message, oldVal, oldObj != nil)...)
 	}
 
 	return errs
@@ -4098,6 +5211,266 @@ func Validate_UnitStatus(
 		errs = append(errs, fn(fldPath.Child("conditions"), obj.Conditions, oldVal, oldObj != nil)...)
 	}
 
+	{ // field UnitStatus.LastTransitionTime
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.Time,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalPointer(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitStatus) *v1.Time {
+				return oldObj.LastTransitionTime
+			})
+		errs = append(errs, fn(fldPath.Child("lastTransitionTime"), obj.LastTransitionTime, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitStatus.RecentCommands
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []UnitCommandRecord,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.MaxItems(ctx, op, fldPath, obj, oldObj, 15).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// iterate the list and call the type's validation function
+			if e := validate.EachValSliceVal(ctx, op, fldPath, obj, oldObj, nil, nil, Validate_UnitCommandRecord); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitStatus) []UnitCommandRecord {
+				return oldObj.RecentCommands
+			})
+		errs = append(errs, fn(fldPath.Child("recentCommands"), obj.RecentCommands, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitStatus.Writes
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []TagWriteRecord,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.MaxItems(ctx, op, fldPath, obj, oldObj, 32).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// iterate the list and call the type's validation function
+			if e := validate.EachValSliceVal(ctx, op, fldPath, obj, oldObj, nil, nil, Validate_TagWriteRecord); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitStatus) []TagWriteRecord {
+				return oldObj.Writes
+			})
+		errs = append(errs, fn(fldPath.Child("writes"), obj.Writes, oldVal, oldObj != nil)...)
+	}
+
+	return errs
+}
+
+// Validate_UnitTags validates an instance of UnitTags according
+// to declarative validation rules in the API schema.
+func Validate_UnitTags(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *UnitTags) (errs field.ErrorList) {
+
+	// field UnitTags.TypeMeta has no validation
+
+	{ // field UnitTags.ObjectMeta
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *v1.ObjectMeta,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call the type's validation function
+			errs = append(errs, validation.Validate_ObjectMeta(ctx, op, fldPath, obj, oldObj)...)
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitTags) *v1.ObjectMeta {
+				return &oldObj.ObjectMeta
+			})
+		errs = append(errs, fn(fldPath.Child("metadata"), &obj.ObjectMeta, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitTags.Items
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []TagValue,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// iterate the list and call the type's validation function
+			if e := validate.EachValSliceVal(ctx, op, fldPath, obj, oldObj, nil, nil, Validate_TagValue); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitTags) []TagValue {
+				return oldObj.Items
+			})
+		errs = append(errs, fn(fldPath.Child("items"), obj.Items, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitTags.Writes
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []TagWrite,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.MaxItems(ctx, op, fldPath, obj, oldObj, 64).MarkShortCircuit(); len(e) != 0 {
+				errs = append(errs, e...)
+				earlyReturn = true
+			}
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			// iterate the list and call the type's validation function
+			if e := validate.EachValSliceVal(ctx, op, fldPath, obj, oldObj, nil, nil, Validate_TagWrite); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitTags) []TagWrite {
+				return oldObj.Writes
+			})
+		errs = append(errs, fn(fldPath.Child("writes"), obj.Writes, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitTags.Removed
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj []TagReference,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if equality.Semantic.DeepEqual(obj, oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalSlice(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitTags) []TagReference {
+				return oldObj.Removed
+			})
+		errs = append(errs, fn(fldPath.Child("removed"), obj.Removed, oldVal, oldObj != nil)...)
+	}
+
+	{ // field UnitTags.Reason
+		fn := func(
+			fldPath *field.Path,
+			obj, oldObj *string,
+			oldValueCorrelated bool) (errs field.ErrorList) {
+			// don't revalidate unchanged data
+			if oldValueCorrelated && op.Type == operation.Update {
+				if obj == oldObj || (obj != nil && oldObj != nil && *obj == *oldObj) {
+					return nil
+				}
+			}
+			// call field-attached validations
+			earlyReturn := false
+			if e := validate.OptionalValue(ctx, op, fldPath, obj, oldObj).MarkShortCircuit(); len(e) != 0 {
+				earlyReturn = true
+			}
+			if earlyReturn {
+				return // do not proceed
+			}
+			if e := validate.MaxLength(ctx, op, fldPath, obj, oldObj, 1024); len(e) != 0 {
+				errs = append(errs, e...)
+			}
+			return
+		}
+		oldVal := safe.Field(oldObj,
+			func(oldObj *UnitTags) *string {
+				return &oldObj.Reason
+			})
+		errs = append(errs, fn(fldPath.Child("reason"), &obj.Reason, oldVal, oldObj != nil)...)
+	}
+
 	return errs
 }
 
@@ -4110,6 +5483,21 @@ func Validate_WordOrder(
 	obj, oldObj *WordOrder) (errs field.ErrorList) {
 
 	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForWordOrder, nil); len(e) != 0 {
+		errs = append(errs, e...)
+	}
+
+	return errs
+}
+
+var symbolsForWriteOutcome = sets.New(WriteDone, WritePending, WriteRefused, WriteUncertain)
+
+// Validate_WriteOutcome validates an instance of WriteOutcome according
+// to declarative validation rules in the API schema.
+func Validate_WriteOutcome(
+	ctx context.Context, op operation.Operation, fldPath *field.Path,
+	obj, oldObj *WriteOutcome) (errs field.ErrorList) {
+
+	if e := validate.Enum(ctx, op, fldPath, obj, oldObj, symbolsForWriteOutcome, nil); len(e) != 0 {
 		errs = append(errs, e...)
 	}
 

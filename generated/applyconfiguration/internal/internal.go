@@ -435,6 +435,36 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: unit
       type:
         scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagWriteRecord
+  map:
+    fields:
+    - name: actor
+      type:
+        scalar: string
+    - name: controlModule
+      type:
+        scalar: string
+      default: ""
+    - name: message
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: outcome
+      type:
+        scalar: string
+    - name: reason
+      type:
+        scalar: string
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+    - name: value
+      type:
+        scalar: string
+      default: ""
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.Unit
   map:
     fields:
@@ -468,9 +498,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: id
       type:
         scalar: string
+    - name: message
+      type:
+        scalar: string
     - name: outcome
       type:
         scalar: string
+    - name: override
+      type:
+        scalar: boolean
     - name: reason
       type:
         scalar: string
@@ -481,6 +517,15 @@ var schemaYAML = typed.YAMLObject(`types:
   map:
     fields:
     - name: cause
+      type:
+        scalar: string
+    - name: causes
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHoldCause
+          elementRelationship: atomic
+    - name: episode
       type:
         scalar: string
     - name: modules
@@ -495,6 +540,25 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: since
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitHoldCause
+  map:
+    fields:
+    - name: actor
+      type:
+        scalar: string
+    - name: at
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: cause
+      type:
+        scalar: string
+      default: ""
+    - name: message
+      type:
+        scalar: string
+    - name: module
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitReference
   map:
     fields:
@@ -539,18 +603,33 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastCommand
       type:
         namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandRecord
+    - name: lastTransitionTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: mode
       type:
         scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: recentCommands
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.UnitCommandRecord
+          elementRelationship: atomic
     - name: runtimePodName
       type:
         scalar: string
     - name: state
       type:
         scalar: string
+    - name: writes
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.TagWriteRecord
+          elementRelationship: atomic
 - name: com.github.fieldplane.fieldplane.apis.talos.v1alpha1.ClusterBootstrap
   map:
     fields:
@@ -1252,6 +1331,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: time
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+  scalar: untyped
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
   map:
     fields:

@@ -72,10 +72,22 @@ func ExtractUnit(unit *physicalv1alpha1.Unit, fieldManager string) (*UnitApplyCo
 	return ExtractUnitFrom(unit, fieldManager, "")
 }
 
+// ExtractUnitCommand extracts the applied configuration owned by fieldManager from
+// unit for the command subresource.
+func ExtractUnitCommand(unit *physicalv1alpha1.Unit, fieldManager string) (*UnitApplyConfiguration, error) {
+	return ExtractUnitFrom(unit, fieldManager, "command")
+}
+
 // ExtractUnitStatus extracts the applied configuration owned by fieldManager from
 // unit for the status subresource.
 func ExtractUnitStatus(unit *physicalv1alpha1.Unit, fieldManager string) (*UnitApplyConfiguration, error) {
 	return ExtractUnitFrom(unit, fieldManager, "status")
+}
+
+// ExtractUnitTags extracts the applied configuration owned by fieldManager from
+// unit for the tags subresource.
+func ExtractUnitTags(unit *physicalv1alpha1.Unit, fieldManager string) (*UnitApplyConfiguration, error) {
+	return ExtractUnitFrom(unit, fieldManager, "tags")
 }
 
 func (b UnitApplyConfiguration) IsApplyConfiguration() {}

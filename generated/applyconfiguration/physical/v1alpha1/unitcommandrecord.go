@@ -3,6 +3,7 @@
 package v1alpha1
 
 import (
+	physicalv1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -13,16 +14,20 @@ import (
 type UnitCommandRecordApplyConfiguration struct {
 	// Id that the sender chose; a repeated id is the same command.
 	ID *string `json:"id,omitempty"`
-	// Command: START, HOLD, RESTART, PAUSE, RESUME, STOP, ABORT or RESET.
-	Command *string `json:"command,omitempty"`
+	// Command: START, PAUSE, RESUME, HOLD, RESTART, STOP, ABORT, RESET, AUTOMATIC or MANUAL.
+	Command *physicalv1alpha1.UnitCommandName `json:"command,omitempty"`
 	// Authenticated user who sent it.
 	Actor *string `json:"actor,omitempty"`
 	// Reason that the sender gave.
 	Reason *string `json:"reason,omitempty"`
 	// When it was accepted.
 	Time *v1.Time `json:"time,omitempty"`
-	// What became of it.
-	Outcome *string `json:"outcome,omitempty"`
+	// What became of it: Accepted, Done, Refused, Superseded or Expired.
+	Outcome *physicalv1alpha1.CommandOutcome `json:"outcome,omitempty"`
+	// Why it was refused, or what it did.
+	Message *string `json:"message,omitempty"`
+	// Whether the sender, who has the verb override, asked to pass over modules that are not Online and not measured.
+	Override *bool `json:"override,omitempty"`
 }
 
 // UnitCommandRecordApplyConfiguration constructs a declarative configuration of the UnitCommandRecord type for use with
@@ -42,7 +47,7 @@ func (b *UnitCommandRecordApplyConfiguration) WithID(value string) *UnitCommandR
 // WithCommand sets the Command field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Command field is set to the value of the last call.
-func (b *UnitCommandRecordApplyConfiguration) WithCommand(value string) *UnitCommandRecordApplyConfiguration {
+func (b *UnitCommandRecordApplyConfiguration) WithCommand(value physicalv1alpha1.UnitCommandName) *UnitCommandRecordApplyConfiguration {
 	b.Command = &value
 	return b
 }
@@ -74,7 +79,23 @@ func (b *UnitCommandRecordApplyConfiguration) WithTime(value v1.Time) *UnitComma
 // WithOutcome sets the Outcome field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Outcome field is set to the value of the last call.
-func (b *UnitCommandRecordApplyConfiguration) WithOutcome(value string) *UnitCommandRecordApplyConfiguration {
+func (b *UnitCommandRecordApplyConfiguration) WithOutcome(value physicalv1alpha1.CommandOutcome) *UnitCommandRecordApplyConfiguration {
 	b.Outcome = &value
+	return b
+}
+
+// WithMessage sets the Message field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Message field is set to the value of the last call.
+func (b *UnitCommandRecordApplyConfiguration) WithMessage(value string) *UnitCommandRecordApplyConfiguration {
+	b.Message = &value
+	return b
+}
+
+// WithOverride sets the Override field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Override field is set to the value of the last call.
+func (b *UnitCommandRecordApplyConfiguration) WithOverride(value bool) *UnitCommandRecordApplyConfiguration {
+	b.Override = &value
 	return b
 }

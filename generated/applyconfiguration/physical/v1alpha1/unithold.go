@@ -10,16 +10,20 @@ import (
 // UnitHoldApplyConfiguration represents a declarative configuration of the UnitHold type for use
 // with apply.
 //
-// UnitHold says why a Unit is held.
+// UnitHold says why a Unit is held. It stays until the Unit is Running or Idle again.
 type UnitHoldApplyConfiguration struct {
-	// Cause: IOModuleFault, Operator, Runtime, Unknown or Restored.
-	Cause *string `json:"cause,omitempty"`
-	// IOModules at fault.
+	// What began the hold.
+	Cause *physicalv1alpha1.HoldCause `json:"cause,omitempty"`
+	// IOModules of all causes.
 	Modules []string `json:"modules,omitempty"`
 	// When the hold began.
 	Since *v1.Time `json:"since,omitempty"`
 	// State that the Unit was in.
 	PreviousState *physicalv1alpha1.UnitState `json:"previousState,omitempty"`
+	// Name of this hold and of no other, as its Events have it.
+	Episode *string `json:"episode,omitempty"`
+	// Everything that holds or held the Unit in this hold, in the order in which it came; at most 64.
+	Causes []UnitHoldCauseApplyConfiguration `json:"causes,omitempty"`
 }
 
 // UnitHoldApplyConfiguration constructs a declarative configuration of the UnitHold type for use with
@@ -31,7 +35,7 @@ func UnitHold() *UnitHoldApplyConfiguration {
 // WithCause sets the Cause field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Cause field is set to the value of the last call.
-func (b *UnitHoldApplyConfiguration) WithCause(value string) *UnitHoldApplyConfiguration {
+func (b *UnitHoldApplyConfiguration) WithCause(value physicalv1alpha1.HoldCause) *UnitHoldApplyConfiguration {
 	b.Cause = &value
 	return b
 }
@@ -59,5 +63,26 @@ func (b *UnitHoldApplyConfiguration) WithSince(value v1.Time) *UnitHoldApplyConf
 // If called multiple times, the PreviousState field is set to the value of the last call.
 func (b *UnitHoldApplyConfiguration) WithPreviousState(value physicalv1alpha1.UnitState) *UnitHoldApplyConfiguration {
 	b.PreviousState = &value
+	return b
+}
+
+// WithEpisode sets the Episode field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Episode field is set to the value of the last call.
+func (b *UnitHoldApplyConfiguration) WithEpisode(value string) *UnitHoldApplyConfiguration {
+	b.Episode = &value
+	return b
+}
+
+// WithCauses adds the given value to the Causes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Causes field.
+func (b *UnitHoldApplyConfiguration) WithCauses(values ...*UnitHoldCauseApplyConfiguration) *UnitHoldApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithCauses")
+		}
+		b.Causes = append(b.Causes, *values[i])
+	}
 	return b
 }

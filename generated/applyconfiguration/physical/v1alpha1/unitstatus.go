@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	physicalv1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -24,8 +25,14 @@ type UnitStatusApplyConfiguration struct {
 	LastCommand *UnitCommandRecordApplyConfiguration `json:"lastCommand,omitempty"`
 	// Pod that runs the Unit.
 	RuntimePodName *string `json:"runtimePodName,omitempty"`
-	// Conditions: EquipmentHealthy, RuntimeReady.
+	// Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
+	// When the state last changed.
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
+	// Commands before the last one, newest first; at most 15. An id among them is known.
+	RecentCommands []UnitCommandRecordApplyConfiguration `json:"recentCommands,omitempty"`
+	// Values that users wrote to the Unit's tags, newest first; at most 32.
+	Writes []TagWriteRecordApplyConfiguration `json:"writes,omitempty"`
 }
 
 // UnitStatusApplyConfiguration constructs a declarative configuration of the UnitStatus type for use with
@@ -91,6 +98,40 @@ func (b *UnitStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApp
 			panic("nil value passed to WithConditions")
 		}
 		b.Conditions = append(b.Conditions, *values[i])
+	}
+	return b
+}
+
+// WithLastTransitionTime sets the LastTransitionTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastTransitionTime field is set to the value of the last call.
+func (b *UnitStatusApplyConfiguration) WithLastTransitionTime(value metav1.Time) *UnitStatusApplyConfiguration {
+	b.LastTransitionTime = &value
+	return b
+}
+
+// WithRecentCommands adds the given value to the RecentCommands field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the RecentCommands field.
+func (b *UnitStatusApplyConfiguration) WithRecentCommands(values ...*UnitCommandRecordApplyConfiguration) *UnitStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithRecentCommands")
+		}
+		b.RecentCommands = append(b.RecentCommands, *values[i])
+	}
+	return b
+}
+
+// WithWrites adds the given value to the Writes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Writes field.
+func (b *UnitStatusApplyConfiguration) WithWrites(values ...*TagWriteRecordApplyConfiguration) *UnitStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithWrites")
+		}
+		b.Writes = append(b.Writes, *values[i])
 	}
 	return b
 }

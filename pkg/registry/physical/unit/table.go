@@ -28,7 +28,7 @@ func holdCause(u *physical.Unit) string {
 	if u.Status.Hold == nil {
 		return ""
 	}
-	return u.Status.Hold.Cause
+	return string(u.Status.Hold.Cause)
 }
 
 func holdModules(u *physical.Unit) string {

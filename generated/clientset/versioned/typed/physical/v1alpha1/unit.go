@@ -35,6 +35,10 @@ type UnitInterface interface {
 	Apply(ctx context.Context, unit *applyconfigurationphysicalv1alpha1.UnitApplyConfiguration, opts v1.ApplyOptions) (result *physicalv1alpha1.Unit, err error)
 	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
 	ApplyStatus(ctx context.Context, unit *applyconfigurationphysicalv1alpha1.UnitApplyConfiguration, opts v1.ApplyOptions) (result *physicalv1alpha1.Unit, err error)
+	Command(ctx context.Context, unitName string, unitCommand *physicalv1alpha1.UnitCommand, opts v1.CreateOptions) (*physicalv1alpha1.UnitCommand, error)
+	GetTags(ctx context.Context, unitName string, options v1.GetOptions) (*physicalv1alpha1.UnitTags, error)
+	WriteTags(ctx context.Context, unitName string, unitTags *physicalv1alpha1.UnitTags, opts v1.UpdateOptions) (*physicalv1alpha1.UnitTags, error)
+
 	UnitExpansion
 }
 
@@ -56,4 +60,51 @@ func newUnits(c *PhysicalV1alpha1Client, namespace string) *units {
 			gentype.PrefersProtobuf[*physicalv1alpha1.Unit](),
 		),
 	}
+}
+
+// Command takes the representation of a unitCommand and creates it.  Returns the server's representation of the unitCommand, and an error, if there is any.
+func (c *units) Command(ctx context.Context, unitName string, unitCommand *physicalv1alpha1.UnitCommand, opts v1.CreateOptions) (result *physicalv1alpha1.UnitCommand, err error) {
+	result = &physicalv1alpha1.UnitCommand{}
+	err = c.GetClient().Post().
+		UseProtobufAsDefault().
+		Namespace(c.GetNamespace()).
+		Resource("units").
+		Name(unitName).
+		SubResource("command").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(unitCommand).
+		Do(ctx).
+		Into(result)
+	return
+}
+
+// GetTags takes name of the unit, and returns the corresponding physicalv1alpha1.UnitTags object, and an error if there is any.
+func (c *units) GetTags(ctx context.Context, unitName string, options v1.GetOptions) (result *physicalv1alpha1.UnitTags, err error) {
+	result = &physicalv1alpha1.UnitTags{}
+	err = c.GetClient().Get().
+		UseProtobufAsDefault().
+		Namespace(c.GetNamespace()).
+		Resource("units").
+		Name(unitName).
+		SubResource("tags").
+		VersionedParams(&options, scheme.ParameterCodec).
+		Do(ctx).
+		Into(result)
+	return
+}
+
+// WriteTags takes the top resource name and the representation of a unitTags and updates it. Returns the server's representation of the unitTags, and an error, if there is any.
+func (c *units) WriteTags(ctx context.Context, unitName string, unitTags *physicalv1alpha1.UnitTags, opts v1.UpdateOptions) (result *physicalv1alpha1.UnitTags, err error) {
+	result = &physicalv1alpha1.UnitTags{}
+	err = c.GetClient().Put().
+		UseProtobufAsDefault().
+		Namespace(c.GetNamespace()).
+		Resource("units").
+		Name(unitName).
+		SubResource("tags").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(unitTags).
+		Do(ctx).
+		Into(result)
+	return
 }

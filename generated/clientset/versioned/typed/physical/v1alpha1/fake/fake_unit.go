@@ -3,10 +3,14 @@
 package fake
 
 import (
+	context "context"
+
 	v1alpha1 "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	physicalv1alpha1 "github.com/fieldplane/fieldplane/generated/applyconfiguration/physical/v1alpha1"
 	typedphysicalv1alpha1 "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gentype "k8s.io/client-go/gentype"
+	testing "k8s.io/client-go/testing"
 )
 
 // fakeUnits implements UnitInterface
@@ -30,4 +34,40 @@ func newFakeUnits(fake *FakePhysicalV1alpha1, namespace string) typedphysicalv1a
 		),
 		fake,
 	}
+}
+
+// Command takes the representation of a unitCommand and creates it.  Returns the server's representation of the unitCommand, and an error, if there is any.
+func (c *fakeUnits) Command(ctx context.Context, unitName string, unitCommand *v1alpha1.UnitCommand, opts v1.CreateOptions) (result *v1alpha1.UnitCommand, err error) {
+	emptyResult := &v1alpha1.UnitCommand{}
+	obj, err := c.Fake.
+		Invokes(testing.NewCreateSubresourceActionWithOptions(c.Resource(), unitName, "command", c.Namespace(), unitCommand, opts), emptyResult)
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.UnitCommand), err
+}
+
+// GetTags takes name of the unit, and returns the corresponding unitTags object, and an error if there is any.
+func (c *fakeUnits) GetTags(ctx context.Context, unitName string, options v1.GetOptions) (result *v1alpha1.UnitTags, err error) {
+	emptyResult := &v1alpha1.UnitTags{}
+	obj, err := c.Fake.
+		Invokes(testing.NewGetSubresourceActionWithOptions(c.Resource(), c.Namespace(), "tags", unitName, options), emptyResult)
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.UnitTags), err
+}
+
+// WriteTags takes the representation of a unitTags and updates it. Returns the server's representation of the unitTags, and an error, if there is any.
+func (c *fakeUnits) WriteTags(ctx context.Context, unitName string, unitTags *v1alpha1.UnitTags, opts v1.UpdateOptions) (result *v1alpha1.UnitTags, err error) {
+	emptyResult := &v1alpha1.UnitTags{}
+	obj, err := c.Fake.
+		Invokes(testing.NewUpdateSubresourceActionWithOptions(c.Resource(), "tags", c.Namespace(), unitTags, opts), &v1alpha1.UnitTags{})
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.UnitTags), err
 }

@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+)
+
+// StatusCode is an OPC UA StatusCode (OPC 10000-4, 7.39): the two highest bits are the severity.
+type StatusCode uint32
+
+// The status codes that we give ourselves (docs/design.md has which situation gives which).
+const (
+	StatusGood                     StatusCode = 0
+	StatusBadNoCommunication       StatusCode = 0x80310000
+	StatusBadWaitingForInitialData StatusCode = 0x80320000
+	StatusUncertainLastUsableValue StatusCode = 0x40900000
+	StatusBadConfigurationError    StatusCode = 0x80890000
+	StatusBadDeviceFailure         StatusCode = 0x808B0000
+	StatusBadSensorFailure         StatusCode = 0x808C0000
+)
+
+// Good tells that the severity bits are 00.
+func (s StatusCode) Good() bool { return s>>30 == 0 }
+
+// Uncertain tells that the severity bits are 01.
+func (s StatusCode) Uncertain() bool { return s>>30 == 1 }
+
+// Bad tells that the severity bits are 10, or 11, which nobody should send.
+func (s StatusCode) Bad() bool { return s>>31 == 1 }
+
+// String is OPC UA's name with its severity, such as Bad_NoCommunication; or the number in hexadecimal.
+func (s StatusCode) String() string {
+	names := map[StatusCode]string{
+		StatusGood:                     "Good",
+		StatusBadNoCommunication:       "Bad_NoCommunication",
+		StatusBadWaitingForInitialData: "Bad_WaitingForInitialData",
+		StatusUncertainLastUsableValue: "Uncertain_LastUsableValue",
+		StatusBadConfigurationError:    "Bad_ConfigurationError",
+		StatusBadDeviceFailure:         "Bad_DeviceFailure",
+		StatusBadSensorFailure:         "Bad_SensorFailure",
+	}
+	if name, ok := names[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("0x%08X", uint32(s))
+}
+
+// Sample is what came of reading one channel.
+type Sample struct {
+	// Value is the raw value, before scaling: bool, an integer of the channel's width, float32, float64 or string; nil when the
+	// status is Bad and the device gave none.
+	Value any
+	// Status is the device's own where its protocol has one, else it follows from Err.
+	Status StatusCode
+	// SourceTime is the device's own time of the value where it tells one; else zero.
+	SourceTime time.Time
+	// Err is set when the device refused this channel; it has Answered set. Nil for a value, however good.
+	Err *Error
+}

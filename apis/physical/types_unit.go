@@ -2,6 +2,7 @@ package physical
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -97,6 +98,21 @@ type UnitStatus struct {
 	RecentCommands []UnitCommandRecord
 	// Values that users wrote to the Unit's tags, newest first; at most 32.
 	Writes []TagWriteRecord
+	// Modules that the last START, RESTART or RESUME passed over by override. One of them does not hold the Unit until
+	// its state changes; all are forgotten when the Unit is held, or Idle.
+	Overridden []OverriddenModule
+}
+
+// OverriddenModule is an IOModule that an override passed over.
+type OverriddenModule struct {
+	// Name of the IOModule.
+	Module string
+	// UID of the IOModule; absent if there was none.
+	UID types.UID
+	// State that it was in; absent if there was no such module.
+	State ModuleState
+	// Since when it was in that state.
+	Since *metav1.Time
 }
 
 // HoldCause is what holds a Unit.

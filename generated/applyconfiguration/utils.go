@@ -52,6 +52,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &physicalv1alpha1.ModbusConnectionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("OPCUAConnection"):
 		return &physicalv1alpha1.OPCUAConnectionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("OverriddenModule"):
+		return &physicalv1alpha1.OverriddenModuleApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProbePlacement"):
 		return &physicalv1alpha1.ProbePlacementApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProbeSettings"):

@@ -42,6 +42,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ModbusConnection{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_ModbusConnection(ref),
 		v1alpha1.ModuleChannel{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ModuleChannel(ref),
 		v1alpha1.OPCUAConnection{}.OpenAPIModelName():             schema_fieldplane_apis_physical_v1alpha1_OPCUAConnection(ref),
+		v1alpha1.OverriddenModule{}.OpenAPIModelName():            schema_fieldplane_apis_physical_v1alpha1_OverriddenModule(ref),
 		v1alpha1.ProbePlacement{}.OpenAPIModelName():              schema_fieldplane_apis_physical_v1alpha1_ProbePlacement(ref),
 		v1alpha1.ProbeSettings{}.OpenAPIModelName():               schema_fieldplane_apis_physical_v1alpha1_ProbeSettings(ref),
 		v1alpha1.Scaling{}.OpenAPIModelName():                     schema_fieldplane_apis_physical_v1alpha1_Scaling(ref),
@@ -1415,6 +1416,51 @@ func schema_fieldplane_apis_physical_v1alpha1_OPCUAConnection(ref common.Referen
 	}
 }
 
+func schema_fieldplane_apis_physical_v1alpha1_OverriddenModule(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "OverriddenModule is an IOModule that an override passed over.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"module": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the IOModule.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID of the IOModule; absent if there was none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State that it was in; absent if there was no such module.\n\nPossible enum values:\n - `\"Fault\"` was measured and does not answer.\n - `\"Offline\"` was determined by the system itself to be off.\n - `\"Online\"` answers.\n - `\"Unknown\"` was not measured.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Fault", "Offline", "Online", "Unknown"},
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since when it was in that state.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"module"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
 func schema_fieldplane_apis_physical_v1alpha1_ProbePlacement(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -2485,11 +2531,32 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 							},
 						},
 					},
+					"overridden": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"module",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Modules that the last START, RESTART or RESUME passed over by override. One of them does not hold the Unit until its state changes; all are forgotten when the Unit is held, or Idle.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.OverriddenModule{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.TagWriteRecord{}.OpenAPIModelName(), v1alpha1.UnitCommandRecord{}.OpenAPIModelName(), v1alpha1.UnitHold{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+			v1alpha1.OverriddenModule{}.OpenAPIModelName(), v1alpha1.TagWriteRecord{}.OpenAPIModelName(), v1alpha1.UnitCommandRecord{}.OpenAPIModelName(), v1alpha1.UnitHold{}.OpenAPIModelName(), v1.Condition{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
 	}
 }
 

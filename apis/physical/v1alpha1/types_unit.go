@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // +genclient
@@ -145,6 +146,34 @@ type UnitStatus struct {
 	// +k8s:optional
 	// +k8s:maxItems=32
 	Writes []TagWriteRecord `json:"writes,omitempty" protobuf:"bytes,10,rep,name=writes"`
+	// Modules that the last START, RESTART or RESUME passed over by override. One of them does not hold the Unit until
+	// its state changes; all are forgotten when the Unit is held, or Idle.
+	// +optional
+	// +listType=map
+	// +listMapKey=module
+	// +k8s:optional
+	// +k8s:listType=map
+	// +k8s:listMapKey=module
+	Overridden []OverriddenModule `json:"overridden,omitempty" protobuf:"bytes,11,rep,name=overridden"`
+}
+
+// OverriddenModule is an IOModule that an override passed over.
+type OverriddenModule struct {
+	// Name of the IOModule.
+	// +k8s:required
+	Module string `json:"module" protobuf:"bytes,1,opt,name=module"`
+	// UID of the IOModule; absent if there was none.
+	// +optional
+	// +k8s:optional
+	UID types.UID `json:"uid,omitempty" protobuf:"bytes,2,opt,name=uid,casttype=k8s.io/apimachinery/pkg/types.UID"`
+	// State that it was in; absent if there was no such module.
+	// +optional
+	// +k8s:optional
+	State ModuleState `json:"state,omitempty" protobuf:"bytes,3,opt,name=state,casttype=ModuleState"`
+	// Since when it was in that state.
+	// +optional
+	// +k8s:optional
+	Since *metav1.Time `json:"since,omitempty" protobuf:"bytes,4,opt,name=since"`
 }
 
 // HoldCause is what holds a Unit.

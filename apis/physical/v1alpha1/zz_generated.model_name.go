@@ -121,6 +121,11 @@ func (in OPCUAConnection) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in OverriddenModule) OpenAPIModelName() string {
+	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OverriddenModule"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ProbePlacement) OpenAPIModelName() string {
 	return "com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbePlacement"
 }

@@ -364,6 +364,22 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: userName
       type:
         scalar: string
+- name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OverriddenModule
+  map:
+    fields:
+    - name: module
+      type:
+        scalar: string
+      default: ""
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: state
+      type:
+        scalar: string
+    - name: uid
+      type:
+        scalar: string
 - name: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.ProbePlacement
   map:
     fields:
@@ -612,6 +628,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: overridden
+      type:
+        list:
+          elementType:
+            namedType: com.github.fieldplane.fieldplane.apis.physical.v1alpha1.OverriddenModule
+          elementRelationship: associative
+          keys:
+          - module
     - name: recentCommands
       type:
         list:

@@ -33,6 +33,9 @@ type UnitStatusApplyConfiguration struct {
 	RecentCommands []UnitCommandRecordApplyConfiguration `json:"recentCommands,omitempty"`
 	// Values that users wrote to the Unit's tags, newest first; at most 32.
 	Writes []TagWriteRecordApplyConfiguration `json:"writes,omitempty"`
+	// Modules that the last START, RESTART or RESUME passed over by override. One of them does not hold the Unit until
+	// its state changes; all are forgotten when the Unit is held, or Idle.
+	Overridden []OverriddenModuleApplyConfiguration `json:"overridden,omitempty"`
 }
 
 // UnitStatusApplyConfiguration constructs a declarative configuration of the UnitStatus type for use with
@@ -132,6 +135,19 @@ func (b *UnitStatusApplyConfiguration) WithWrites(values ...*TagWriteRecordApply
 			panic("nil value passed to WithWrites")
 		}
 		b.Writes = append(b.Writes, *values[i])
+	}
+	return b
+}
+
+// WithOverridden adds the given value to the Overridden field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Overridden field.
+func (b *UnitStatusApplyConfiguration) WithOverridden(values ...*OverriddenModuleApplyConfiguration) *UnitStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithOverridden")
+		}
+		b.Overridden = append(b.Overridden, *values[i])
 	}
 	return b
 }

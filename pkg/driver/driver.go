@@ -21,9 +21,11 @@ type Device interface {
 	// Identify reads what the device says of itself. ReasonNotSupported is an answer, not a fault.
 	Identify(ctx context.Context) (Identity, error)
 
-	// Read reads one channel and returns its raw value, before scaling: bool, an integer of the channel's width,
-	// float32 or float64. An Error with Answered set concerns this channel only.
-	Read(ctx context.Context, channel Channel) (any, error)
+	// Read reads channels in as few requests as the protocol allows, and returns as many samples, in their order (P-15). The
+	// error is of the link, and then there are no samples: what was read before the link failed is not told. A Sample's own Err
+	// concerns its channel only. Samples prove that the device answered if one of them has a Good or Uncertain status or an Err
+	// with Answered set; a channel that cannot be what it says is told without asking.
+	Read(ctx context.Context, channels []Channel) ([]Sample, error)
 
 	// Write writes one channel's raw value, of the channel's data type and before scaling. It is never sent twice; after an
 	// Error without Answered nobody knows whether it was done.

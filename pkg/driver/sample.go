@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -48,12 +49,28 @@ func (s StatusCode) String() string {
 // Sample is what came of reading one channel.
 type Sample struct {
 	// Value is the raw value, before scaling: bool, an integer of the channel's width, float32, float64 or string; nil when the
-	// status is Bad and the device gave none.
+	// device gave none, or none that the channel can hold.
 	Value any
-	// Status is the device's own where its protocol has one, else it follows from Err.
+	// Status is the device's own where its protocol has one, else it follows from Err (StatusOf).
 	Status StatusCode
 	// SourceTime is the device's own time of the value where it tells one; else zero.
 	SourceTime time.Time
-	// Err is set when the device refused this channel; it has Answered set. Nil for a value, however good.
+	// Err is set when there is no value, or one that is Bad: the device refused this channel, which has Answered set, or the channel cannot
+	// be what it says, and the device was not asked.
 	Err *Error
+}
+
+// Refused is the sample of a channel that gave no value (P-15).
+func Refused(err *Error) Sample { return Sample{Status: StatusOf(err), Err: err} }
+
+// ReadOne reads a single channel and returns its value. A value that the device calls Bad is an error; one that is Uncertain is not.
+func ReadOne(ctx context.Context, device Device, channel Channel) (any, error) {
+	samples, err := device.Read(ctx, []Channel{channel})
+	if err != nil {
+		return nil, err
+	}
+	if samples[0].Err != nil {
+		return nil, samples[0].Err
+	}
+	return samples[0].Value, nil
 }

@@ -57,7 +57,7 @@ func (f *fakeDevice) Identify(context.Context) (driver.Identity, error) {
 	return f.identity, nil
 }
 
-func (f *fakeDevice) Read(context.Context, driver.Channel) (any, error) {
+func (f *fakeDevice) Read(context.Context, []driver.Channel) ([]driver.Sample, error) {
 	return nil, errors.ErrUnsupported
 }
 

@@ -58,7 +58,7 @@ func TestChannelsListsTheUsersTags(t *testing.T) {
 	}
 	// What is listed can be read.
 	for _, c := range list.Items {
-		if _, err := d.Read(t.Context(), driver.Channel{Name: c.Name, Address: c.Address, DataType: c.DataType}); err != nil {
+		if _, err := driver.ReadOne(t.Context(), d, driver.Channel{Name: c.Name, Address: c.Address, DataType: c.DataType}); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}

@@ -50,7 +50,7 @@ func (d *device) Check(ctx context.Context) (driver.Answer, error) {
 	}
 	started := time.Now()
 	channel := d.declared[0]
-	_, err := d.Read(ctx, channel)
+	_, err := d.readChannel(ctx, channel)
 	refused, ok := errors.AsType[*driver.Error](err)
 	if err != nil && (!ok || !refused.Answered) {
 		return driver.Answer{}, err
@@ -120,7 +120,23 @@ func (d *device) Identify(ctx context.Context) (driver.Identity, error) {
 }
 
 // Read implements driver.Device. Without a data type the device's own is taken.
-func (d *device) Read(ctx context.Context, channel driver.Channel) (any, error) {
+func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
+	samples := make([]driver.Sample, len(channels))
+	for i, channel := range channels {
+		value, err := d.readChannel(ctx, channel)
+		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
+			samples[i] = driver.Refused(failure)
+		} else if err != nil {
+			return nil, err
+		} else {
+			samples[i].Value = value
+		}
+	}
+	return samples, nil
+}
+
+// readChannel reads one channel.
+func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
 	address, err := parseAddress(channel.Address)
 	if err != nil {
 		return nil, channelError(channel, err)

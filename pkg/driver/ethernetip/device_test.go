@@ -188,13 +188,13 @@ func TestReadAndWriteEveryKindOfTag(t *testing.T) {
 	} {
 		t.Run(c.address, func(t *testing.T) {
 			channel := driver.Channel{Name: "c", Address: c.address, DataType: c.as}
-			if v, err := d.Read(t.Context(), channel); err != nil || v != c.first {
+			if v, err := driver.ReadOne(t.Context(), d, channel); err != nil || v != c.first {
 				t.Fatalf("read %T %v, %v, want %T %v", v, v, err, c.first, c.first)
 			}
 			if err := d.Write(t.Context(), channel, c.second); err != nil {
 				t.Fatal(err)
 			}
-			if v, err := d.Read(t.Context(), channel); err != nil || v != c.second {
+			if v, err := driver.ReadOne(t.Context(), d, channel); err != nil || v != c.second {
 				t.Errorf("read %T %v, %v after a write of %v", v, v, err, c.second)
 			}
 		})
@@ -323,7 +323,7 @@ func TestFailuresAreTypedAndTheNextPollRecovers(t *testing.T) {
 			}
 			c.mend(dev)
 			mustCheck(t, d)
-			if v, err := d.Read(t.Context(), driver.Channel{Address: "Counts[3]"}); err != nil || v != int32(-7) {
+			if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "Counts[3]"}); err != nil || v != int32(-7) {
 				t.Errorf("read %v, %v after all was well again", v, err)
 			}
 		})
@@ -375,11 +375,11 @@ func TestASlowReplyIsThrownAwayAndTheNextPollSucceeds(t *testing.T) {
 	d := open(t, newDriver(), Config{Endpoint: dev.Endpoint()})
 	mustCheck(t, d)
 	dev.DelayNext(timeout * 3 / 2)
-	if _, err := d.Read(t.Context(), driver.Channel{Address: "Level"}); driver.ReasonOf(err) != driver.ReasonTimeout {
+	if _, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "Level"}); driver.ReasonOf(err) != driver.ReasonTimeout {
 		t.Fatalf("read: %v, want a timeout", err)
 	}
 	for range 3 {
-		if v, err := d.Read(t.Context(), driver.Channel{Address: "Counts[3]"}); err != nil || v != int32(-7) {
+		if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "Counts[3]"}); err != nil || v != int32(-7) {
 			t.Fatalf("read %v, %v after the slow reply, want -7", v, err)
 		}
 	}
@@ -555,7 +555,7 @@ func TestIdentityOnlyNeedsNoSession(t *testing.T) {
 	if err != nil || id != want {
 		t.Errorf("identity %+v, %v, want %+v", id, err, want)
 	}
-	if _, err := d.Read(t.Context(), driver.Channel{Address: "Level"}); driver.ReasonOf(err) != driver.ReasonNotSupported {
+	if _, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "Level"}); driver.ReasonOf(err) != driver.ReasonNotSupported {
 		t.Errorf("read: %v, want NotSupported", err)
 	}
 	list, err := d.Channels(t.Context(), 10)
@@ -725,7 +725,7 @@ func TestRandomMutationsOfRepliesNeverPanicOrHang(t *testing.T) {
 		began := time.Now()
 		_, _ = d.Check(t.Context())
 		_, _ = d.Identify(t.Context())
-		_, _ = d.Read(t.Context(), driver.Channel{Address: "Label"})
+		_, _ = driver.ReadOne(t.Context(), d, driver.Channel{Address: "Label"})
 		_ = d.Write(t.Context(), driver.Channel{Address: "Counts[1]"}, int32(1))
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("round %d took %s", i, took)

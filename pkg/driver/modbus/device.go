@@ -81,13 +81,29 @@ func (d *device) Check(ctx context.Context) (driver.Answer, error) {
 }
 
 // Read implements driver.Device.
-func (d *device) Read(ctx context.Context, channel driver.Channel) (any, error) {
+func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
+	samples := make([]driver.Sample, len(channels))
+	for i, channel := range channels {
+		value, err := d.readChannel(ctx, channel)
+		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
+			samples[i] = driver.Refused(failure)
+		} else if err != nil {
+			return nil, err
+		} else {
+			samples[i].Value = value
+		}
+	}
+	return samples, nil
+}
+
+// readChannel reads one channel.
+func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
 	r, err := d.request(channel)
 	if err != nil {
 		return nil, err
 	}
 	if r.dataType == driver.String {
-		return nil, &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: texts are not read over Modbus", channel.Name)}
+		return nil, channelError(channel, errors.New("texts are not read over Modbus"))
 	}
 	return d.read(ctx, r)
 }

@@ -197,7 +197,7 @@ func TestASlowReplyIsThrownAwayAndTheNextPollSucceeds(t *testing.T) {
 	dev.DelayNext(timeout * 3 / 2)
 	mustFail(t, d, driver.ReasonTimeout)
 	for range 3 {
-		if v, err := d.Read(t.Context(), driver.Channel{Address: "holding:2"}); err != nil || v != uint16(22) {
+		if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "holding:2"}); err != nil || v != uint16(22) {
 			t.Fatalf("read %v, %v after the slow reply, want 22", v, err)
 		}
 	}
@@ -385,11 +385,11 @@ func TestReadDecodesEveryTable(t *testing.T) {
 		{driver.Channel{Address: "00004", DataType: driver.Bool}, true},
 		{driver.Channel{Address: "discrete:4"}, false},
 	} {
-		if got, err := d.Read(t.Context(), c.channel); err != nil || got != c.want {
+		if got, err := driver.ReadOne(t.Context(), d, c.channel); err != nil || got != c.want {
 			t.Errorf("read of %+v: %v, %v, want %v", c.channel, got, err, c.want)
 		}
 	}
-	_, err := d.Read(t.Context(), driver.Channel{Address: "holding:101"})
+	_, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "holding:101"})
 	if e, ok := errors.AsType[*driver.Error](err); !ok || !e.Answered || e.Reason != driver.ReasonConfigurationError {
 		t.Errorf("read of an absent register: %v, want an answered ConfigurationError", err)
 	}

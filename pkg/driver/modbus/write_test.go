@@ -55,7 +55,7 @@ func TestRegistersAreWrittenInTheOrderInWhichTheyAreRead(t *testing.T) {
 			if got := hex.EncodeToString(wire); got != c.wire {
 				t.Errorf("%v was written as %s, want %s", c.value, got, c.wire)
 			}
-			if got, err := d.Read(t.Context(), channel); err != nil || got != c.value {
+			if got, err := driver.ReadOne(t.Context(), d, channel); err != nil || got != c.value {
 				t.Errorf("read back as %v, %v", got, err)
 			}
 		})

@@ -201,7 +201,23 @@ func (d *device) serial(ctx context.Context, s *session) (string, error) {
 }
 
 // Read implements driver.Device.
-func (d *device) Read(ctx context.Context, channel driver.Channel) (any, error) {
+func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
+	samples := make([]driver.Sample, len(channels))
+	for i, channel := range channels {
+		value, err := d.readChannel(ctx, channel)
+		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
+			samples[i] = driver.Refused(failure)
+		} else if err != nil {
+			return nil, err
+		} else {
+			samples[i].Value = value
+		}
+	}
+	return samples, nil
+}
+
+// readChannel reads one channel.
+func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
 	s, err := d.readSample(ctx, channel)
 	if err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func TestReadIdentifyAndWrite(t *testing.T) {
 		float64(1.5): {Name: "v", Address: "ns=2;s=v", DataType: driver.Float64},
 		"1.5":        {Name: "v", Address: "ns=2;s=v", DataType: driver.String},
 	} {
-		if got, err := dev.Read(t.Context(), channel); err != nil || got != want {
+		if got, err := driver.ReadOne(t.Context(), dev, channel); err != nil || got != want {
 			t.Errorf("read %v (%T), %v", got, got, err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestReadIdentifyAndWrite(t *testing.T) {
 		"a type that does not fit":      {Name: "x", Address: "ns=2;s=v", DataType: driver.Int16},
 		"a value that is no bool":       {Name: "x", Address: "ns=2;s=v", DataType: driver.Bool},
 	} {
-		_, err := dev.Read(t.Context(), channel)
+		_, err := driver.ReadOne(t.Context(), dev, channel)
 		failure, ok := err.(*driver.Error)
 		if !ok || !failure.Answered || failure.Reason != driver.ReasonConfigurationError || !strings.Contains(err.Error(), `channel "x"`) {
 			t.Errorf("%s: %v", name, err)

@@ -184,7 +184,7 @@ func TestSpoiledRepliesNeverEndTheProcess(t *testing.T) {
 			succeeded++
 		}
 		_, _ = dev.Identify(t.Context())
-		_, _ = dev.Read(t.Context(), driver.Channel{Address: "ns=2;s=v"})
+		_, _ = driver.ReadOne(t.Context(), dev, driver.Channel{Address: "ns=2;s=v"})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		_, _ = dev.Channels(ctx, 10)
 		cancel()

@@ -107,25 +107,38 @@ func (d *device) Channels(ctx context.Context, limit int) (driver.ChannelList, e
 	return list, nil
 }
 
-// Read implements driver.Device: what was written last, or else the channel's curve.
-func (d *device) Read(ctx context.Context, channel driver.Channel) (any, error) {
-	declared, err := d.find(ctx, channel)
-	if err != nil {
+// Read implements driver.Device: what was written last, or else the channel's curve. All channels of a Read are of one moment.
+func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
+	if err := d.ready(ctx); err != nil {
 		return nil, err
 	}
+	now := d.config.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if v, ok := d.written[declared.Address]; ok {
-		return v, nil
+	samples := make([]driver.Sample, len(channels))
+	for i, channel := range channels {
+		declared, refused := d.find(channel)
+		if refused != nil {
+			samples[i] = driver.Refused(refused)
+			continue
+		}
+		value, ok := d.written[declared.Address]
+		if !ok {
+			value = d.value(declared, now)
+		}
+		samples[i] = driver.Sample{Value: value, SourceTime: now}
 	}
-	return d.value(declared), nil
+	return samples, nil
 }
 
 // Write implements driver.Device.
 func (d *device) Write(ctx context.Context, channel driver.Channel, value any) error {
-	declared, err := d.find(ctx, channel)
-	if err != nil {
+	if err := d.ready(ctx); err != nil {
 		return err
+	}
+	declared, refused := d.find(channel)
+	if refused != nil {
+		return refused
 	}
 	if declared.Access == driver.AccessRead {
 		return refusal(declared, "it is declared as %s", declared.Access)
@@ -174,10 +187,7 @@ func (d *device) ready(ctx context.Context) error {
 }
 
 // find is the declared channel of an address.
-func (d *device) find(ctx context.Context, channel driver.Channel) (driver.Channel, error) {
-	if err := d.ready(ctx); err != nil {
-		return channel, err
-	}
+func (d *device) find(channel driver.Channel) (driver.Channel, *driver.Error) {
 	declared, ok := d.channels[channel.Address]
 	if !ok {
 		return channel, refusal(channel, "the device has no %q", channel.Address)
@@ -188,8 +198,8 @@ func (d *device) find(ctx context.Context, channel driver.Channel) (driver.Chann
 	return declared, nil
 }
 
-// value is where the channel's curve is now.
-func (d *device) value(channel driver.Channel) any {
+// value is where the channel's curve is at a time.
+func (d *device) value(channel driver.Channel, now time.Time) any {
 	if channel.DataType == driver.String {
 		return fmt.Sprintf("%s-%d", channel.Address, d.config.Seed)
 	}
@@ -199,7 +209,7 @@ func (d *device) value(channel driver.Channel) any {
 	h := hash.Sum64()
 	period := shortestPeriod + time.Duration(h>>32)*time.Millisecond%(longestPeriod-shortestPeriod)
 	phase := float64(uint32(h)) / (1 << 32)
-	elapsed := d.config.Now().Sub(d.config.Start).Truncate(step)
+	elapsed := now.Sub(d.config.Start).Truncate(step)
 	v := middle + swing*math.Sin(2*math.Pi*(phase+elapsed.Seconds()/period.Seconds()))
 	switch channel.DataType {
 	case driver.Bool:

@@ -30,7 +30,7 @@ func readAll(t *testing.T, d driver.Device) []any {
 	t.Helper()
 	var values []any
 	for _, address := range []string{"tank/level", "count", "flow", "open", "batch"} {
-		v, err := d.Read(t.Context(), driver.Channel{Address: address})
+		v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: address})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestWhatIsWrittenIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Hour)
-		if v, err := d.Read(t.Context(), driver.Channel{Address: c.address}); err != nil || v != c.want {
+		if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: c.address}); err != nil || v != c.want {
 			t.Errorf("%s: %v, %v, want %v", c.address, v, err, c.want)
 		}
 	}
@@ -109,7 +109,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a number into a bool", d.Write(t.Context(), driver.Channel{Address: "open"}, 1), "cannot hold 1"},
 		{"an address that is not there", d.Write(t.Context(), driver.Channel{Address: "nowhere"}, 1), "has no"},
 		{"another type than declared", func() error {
-			_, err := d.Read(t.Context(), driver.Channel{Address: "count", DataType: driver.Int16})
+			_, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "count", DataType: driver.Int16})
 			return err
 		}(), "not int16"},
 	} {

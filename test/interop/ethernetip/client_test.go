@@ -176,7 +176,7 @@ func TestStEthernetIPAndOurDriverSeeTheSameController(t *testing.T) {
 				}
 			}
 			for address, want := range map[string]any{"Tag0007": int32(77), "Mixer.Speed": float32(4.25), "Program:Other.Step": int16(-5)} {
-				if got, err := ours.Read(t.Context(), driver.Channel{Address: address}); err != nil || got != want {
+				if got, err := driver.ReadOne(t.Context(), ours, driver.Channel{Address: address}); err != nil || got != want {
 					t.Errorf("our driver reads %s as %v, %v, which st-ethernet-ip wrote as %v", address, got, err, want)
 				}
 			}

@@ -27,7 +27,7 @@ func TestValuesAreReadInAllFourOrders(t *testing.T) {
 				{8 + 4*i, driver.Uint64, uint64(0x0102030405060708)},
 			} {
 				channel := driver.Channel{Address: fmt.Sprintf("holding:%d", c.address), DataType: c.dataType, WordOrder: string(order)}
-				if got, err := d.Read(t.Context(), channel); err != nil || got != c.want {
+				if got, err := driver.ReadOne(t.Context(), d, channel); err != nil || got != c.want {
 					t.Errorf("%s as %s in %s: %v, %v, want %v", channel.Address, c.dataType, order, got, err, c.want)
 				}
 			}
@@ -58,11 +58,11 @@ func TestAddressesCountFromWhereTheyAreSaidTo(t *testing.T) {
 			{zero, driver.Channel{Address: "input:1", DataType: driver.Int16}, int16(-1)},
 			{zero, driver.Channel{Address: "coil:1"}, false},
 		} {
-			if got, err := c.device.Read(t.Context(), c.channel); err != nil || got != c.want {
+			if got, err := driver.ReadOne(t.Context(), c.device, c.channel); err != nil || got != c.want {
 				t.Errorf("%s: %v, %v, want %v", c.channel.Address, got, err, c.want)
 			}
 		}
-		if _, err := zero.Read(t.Context(), driver.Channel{Address: "40001"}); driver.ReasonOf(err) != driver.ReasonConfigurationError {
+		if _, err := driver.ReadOne(t.Context(), zero, driver.Channel{Address: "40001"}); driver.ReasonOf(err) != driver.ReasonConfigurationError {
 			t.Errorf("a reference number that nobody declared as such: %v", err)
 		}
 		if n := network.Accepted(); n != 1 {
@@ -92,7 +92,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 			if err := d.Write(t.Context(), c.channel, c.value); err != nil {
 				t.Errorf("%s: %v", c.channel.Address, err)
 			}
-			if got, err := d.Read(t.Context(), c.channel); err != nil || got != c.value {
+			if got, err := driver.ReadOne(t.Context(), d, c.channel); err != nil || got != c.value {
 				t.Errorf("%s: %v, %v, want %v", c.channel.Address, got, err, c.value)
 			}
 		}
@@ -101,7 +101,7 @@ func TestWhatIsWrittenIsReadBack(t *testing.T) {
 			t.Error(err)
 		}
 		for address, want := range map[string]uint16{"holding:30": 0x41cc, "holding:31": 0} {
-			if got, err := d.Read(t.Context(), driver.Channel{Address: address}); err != nil || got != want {
+			if got, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: address}); err != nil || got != want {
 				t.Errorf("%s: %v, %v, want %#x", address, got, err, want)
 			}
 		}
@@ -154,7 +154,7 @@ func TestOneSlowReplyCostsOneCheck(t *testing.T) {
 		for range 5 {
 			mustCheck(t, d)
 		}
-		if v, err := d.Read(t.Context(), driver.Channel{Address: "holding:40"}); err != nil || v != uint16(1) {
+		if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "holding:40"}); err != nil || v != uint16(1) {
 			t.Errorf("another request's reply: %v, %v", v, err)
 		}
 	})
@@ -213,7 +213,7 @@ func TestUnitsOfOneDeviceShareOneConnection(t *testing.T) {
 		for unit := uint8(1); unit <= 3; unit++ {
 			d := open(t, drv, modbus.Config{Endpoint: endpoint(network), UnitID: unit})
 			mustCheck(t, d)
-			if v, err := d.Read(t.Context(), driver.Channel{Address: "holding:99"}); err != nil || v != uint16(unit) {
+			if v, err := driver.ReadOne(t.Context(), d, driver.Channel{Address: "holding:99"}); err != nil || v != uint16(unit) {
 				t.Errorf("unit %d: %v, %v", unit, v, err)
 			}
 		}

@@ -81,7 +81,7 @@ func TestDiscoveryTellsWhatAChannelIs(t *testing.T) {
 		if item.Problem != "" || item.Count != 1 || strings.Contains(item.Name, "Broken") {
 			continue
 		}
-		if _, err := device.Read(t.Context(), driver.Channel{Name: item.Name, Address: item.Address, DataType: item.DataType}); err != nil {
+		if _, err := driver.ReadOne(t.Context(), device, driver.Channel{Name: item.Name, Address: item.Address, DataType: item.DataType}); err != nil {
 			t.Errorf("%s: %v", item.Name, err)
 		}
 	}

@@ -329,7 +329,7 @@ func TestValuesOfEveryKindAreReadAndWritten(t *testing.T) {
 		{"s=Odd.NotThere", "", nil, driver.ReasonConfigurationError},
 		{"s=Plant/Area0/Unit0.V4", "", nil, driver.ReasonNotSupported},
 	} {
-		got, err := device.Read(t.Context(), driver.Channel{Name: c.address, Address: plant + c.address, DataType: c.as})
+		got, err := driver.ReadOne(t.Context(), device, driver.Channel{Name: c.address, Address: plant + c.address, DataType: c.as})
 		if c.reason != "" {
 			if failure, ok := err.(*driver.Error); !ok || failure.Reason != c.reason || !failure.Answered {
 				t.Errorf("%s: %v, want %s", c.address, err, c.reason)
@@ -362,7 +362,7 @@ func TestValuesOfEveryKindAreReadAndWritten(t *testing.T) {
 			}
 			continue
 		}
-		got, readErr := device.Read(t.Context(), channel)
+		got, readErr := driver.ReadOne(t.Context(), device, channel)
 		if err != nil || readErr != nil || fmt.Sprint(got) != fmt.Sprint(c.value) {
 			t.Errorf("%s: wrote %v, read %v: %v, %v", c.address, c.value, got, err, readErr)
 		}

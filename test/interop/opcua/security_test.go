@@ -42,7 +42,7 @@ func TestEveryPolicyModeAndIdentityOpensASession(t *testing.T) {
 					if want := (driver.Identity{Vendor: "Interop Works", Product: "Plant Server", Serial: "SN-4711", Revision: "7.1.2"}); err != nil || id != want {
 						t.Errorf("identity %+v, %v", id, err)
 					}
-					value, err := device.Read(t.Context(), driver.Channel{Name: "v", Address: "nsu=urn:interop:plant%3Bv=1;s=Plant/Area0/Unit0.V0"})
+					value, err := driver.ReadOne(t.Context(), device, driver.Channel{Name: "v", Address: "nsu=urn:interop:plant%3Bv=1;s=Plant/Area0/Unit0.V0"})
 					if err != nil || value != float64(20) {
 						t.Errorf("read %v, %v", value, err)
 					}

@@ -2,7 +2,6 @@
 package probeclient
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,13 +21,13 @@ import (
 
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/peer"
 )
 
 const (
+	theProbe = "the probe"
 	// silence is how long a probe may say nothing: three heartbeats.
 	silence = 3 * api.DefaultHeartbeat
-	// connectTimeout bounds dial, handshake and the answer's header.
-	connectTimeout = 5 * time.Second
 	// listTimeout bounds a whole List.
 	listTimeout = 10 * time.Second
 	// maxMessage bounds one message; 5000 modules with long texts need about 4 MiB. It also bounds what all messages
@@ -38,24 +36,13 @@ const (
 )
 
 // StaleError says that a probe stopped talking: what it said last is no longer known to be true.
-type StaleError struct{ Silence time.Duration }
-
-// Error tells for how long.
-func (e *StaleError) Error() string {
-	return fmt.Sprintf("the probe has said nothing for %s", e.Silence)
-}
+type StaleError = peer.StaleError
 
 // StatusError is an answer that is not 200 and carries no *api.Error.
-type StatusError struct {
-	Code int
-	Body string
-}
-
-// Error tells what the probe answered.
-func (e *StatusError) Error() string { return fmt.Sprintf("the probe answers %d: %s", e.Code, e.Body) }
+type StatusError = peer.StatusError
 
 // Dial opens a TCP connection.
-type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+type Dial = peer.Dial
 
 // CredentialsOf are the controllers' own, for talking to probes of one namespace: no other's is believed (P-11, P-12).
 func CredentialsOf(controllers *authority.ControllerClient, namespace string) api.Credentials {
@@ -77,36 +64,10 @@ type Client struct {
 // New returns a client of the probe at address (host:port) in the namespace. The credentials are asked for every
 // connection, so that they may change at any time.
 func New(address, namespace string, credentials api.Credentials, dial Dial, c clock.Clock) *Client {
-	transport := &http.Transport{
-		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			config, err := api.ClientConfig(namespace, credentials)
-			if err != nil {
-				return nil, err
-			}
-			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-			defer cancel()
-			raw, err := dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			conn := tls.Client(raw, config)
-			if err := conn.HandshakeContext(ctx); err != nil {
-				return nil, errors.Join(err, raw.Close())
-			}
-			return conn, nil
-		},
-		ResponseHeaderTimeout:  connectTimeout,
-		MaxResponseHeaderBytes: 16 << 10,
-		DisableKeepAlives:      true,
-		DisableCompression:     true,
-	}
 	return &Client{
-		base: "https://" + address,
-		url:  "https://" + address + api.ModulesPath,
-		http: &http.Client{
-			Transport:     transport,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		base:  "https://" + address,
+		url:   "https://" + address + api.ModulesPath,
+		http:  peer.HTTPClient(namespace, credentials, dial, false),
 		clock: c,
 	}
 }
@@ -167,50 +128,20 @@ type Update struct {
 // the stream, falls silent for three heartbeats (*StaleError), or ctx ends; the error is never nil. Whoever called it must then
 // take every module for Unknown until the next Watch has news.
 func (c *Client) Watch(ctx context.Context, handle func(Update)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	body, err := c.get(ctx, c.url+"?watch=true")
 	if err != nil {
 		return err
 	}
-	events := make(chan api.Event)
-	ended := make(chan error, 1)
-	go func() { ended <- readEvents(ctx, body, events) }()
-	defer func() {
-		// Closing ends the reader, and the reader is waited for.
-		cancel()
-		_ = body.Close()
-		<-ended
-	}()
-
-	timer := c.clock.NewTimer(silence)
-	defer timer.Stop()
 	var state Update
-	for {
-		select {
-		case <-timer.C():
-			return &StaleError{Silence: silence}
-		case err := <-ended:
-			ended <- err
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return err
-		case event := <-events:
-			if !timer.Stop() {
-				select {
-				case <-timer.C():
-				default:
-				}
-			}
-			timer.Reset(silence)
-			state = next(state, event)
-			if size := sizeOf(state.Modules); size > maxMessage {
-				return fmt.Errorf("the probe's stream: its modules take %d MiB, more than any probe has to say", size>>20)
-			}
-			handle(state)
+	stream := peer.Stream{Who: theProbe, Clock: c.clock, Silence: silence, MaxMessage: maxMessage}
+	return peer.Follow(ctx, stream, body, func(event api.Event) error {
+		state = next(state, event)
+		if size := sizeOf(state.Modules); size > maxMessage {
+			return fmt.Errorf("its modules take %d MiB, more than any probe has to say", size>>20)
 		}
-	}
+		handle(state)
+		return nil
+	})
 }
 
 func (c *Client) get(ctx context.Context, url string) (io.ReadCloser, error) {
@@ -239,28 +170,7 @@ func failureOf(response *http.Response) error {
 	if json.Unmarshal(text, &failure) == nil && failure.Reason != "" && failure.Code == response.StatusCode {
 		return &failure
 	}
-	return &StatusError{Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
-}
-
-// readEvents passes on one event a line.
-func readEvents(ctx context.Context, body io.Reader, events chan<- api.Event) error {
-	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxMessage)
-	for lines.Scan() {
-		var event api.Event
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			return fmt.Errorf("the probe's stream: %w", err)
-		}
-		select {
-		case events <- event:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("the probe's stream: %w", err)
-	}
-	return fmt.Errorf("the probe closed the stream: %w", io.EOF)
+	return &StatusError{Who: theProbe, Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
 }
 
 // sizeOf is about how much memory the states take.

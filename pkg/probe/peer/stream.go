@@ -1,0 +1,97 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// StaleError says that a peer stopped talking: what it said last is no longer known to be true.
+type StaleError struct {
+	// Who fell silent, such as "the probe".
+	Who     string
+	Silence time.Duration
+}
+
+// Error tells for how long.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%s has said nothing for %s", e.Who, e.Silence)
+}
+
+// Stream is what is expected of a stream of JSON documents, one a line.
+type Stream struct {
+	// Who speaks, such as "the probe".
+	Who   string
+	Clock clock.Clock
+	// Silence is how long it may say nothing.
+	Silence time.Duration
+	// MaxMessage bounds one document, in bytes.
+	MaxMessage int
+}
+
+// Follow calls handle with every document, and returns when it refuses one, the stream ends, falls silent (*StaleError), or
+// ctx ends. The error is never nil. It closes the body, and nothing of it runs any more when it returns.
+func Follow[T any](ctx context.Context, s Stream, body io.ReadCloser, handle func(T) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	documents := make(chan T)
+	ended := make(chan error, 1)
+	go func() { ended <- read(ctx, s, body, documents) }()
+	defer func() {
+		// Closing ends the reader, and the reader is waited for.
+		cancel()
+		_ = body.Close()
+		<-ended
+	}()
+
+	timer := s.Clock.NewTimer(s.Silence)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C():
+			return &StaleError{Who: s.Who, Silence: s.Silence}
+		case err := <-ended:
+			ended <- err
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return err
+		case document := <-documents:
+			if !timer.Stop() {
+				select {
+				case <-timer.C():
+				default:
+				}
+			}
+			timer.Reset(s.Silence)
+			if err := handle(document); err != nil {
+				return fmt.Errorf("the stream of %s: %w", s.Who, err)
+			}
+		}
+	}
+}
+
+// read passes on one document a line.
+func read[T any](ctx context.Context, s Stream, body io.Reader, documents chan<- T) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, min(64<<10, s.MaxMessage)), s.MaxMessage)
+	for lines.Scan() {
+		var document T
+		if err := json.Unmarshal(lines.Bytes(), &document); err != nil {
+			return fmt.Errorf("the stream of %s: %w", s.Who, err)
+		}
+		select {
+		case documents <- document:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("the stream of %s: %w", s.Who, err)
+	}
+	return fmt.Errorf("%s closed the stream: %w", s.Who, io.EOF)
+}

@@ -21,18 +21,19 @@ const (
 )
 
 // ConfigFile follows a file that a ConfigMap is mounted at: there, the kubelet swaps a symlink beside the file, which
-// only the directory's watcher sees.
-type ConfigFile struct {
+// only the directory's watcher sees. C is what is read from it.
+type ConfigFile[C any] struct {
 	Path  string
 	Clock clock.WithTicker
 	Log   logr.Logger
+	Parse func(data []byte) (C, error)
 	// Apply takes every new version; Refuse takes what is wrong with one, once for each.
-	Apply  func(*Config)
+	Apply  func(C)
 	Refuse func(error)
 }
 
 // Run loads the file, and again whenever it changed, until ctx ends. A file that is not there yet is waited for.
-func (f *ConfigFile) Run(ctx context.Context) {
+func (f *ConfigFile[C]) Run(ctx context.Context) {
 	var events chan fsnotify.Event
 	var failures chan error
 	watcher, err := fsnotify.NewWatcher()
@@ -75,7 +76,7 @@ type version struct {
 }
 
 // load reads the file if it is another one than last.
-func (f *ConfigFile) load(last version) version {
+func (f *ConfigFile[C]) load(last version) version {
 	// Opened first, so that a file which goes between two looks is told in one way.
 	file, err := os.Open(f.Path)
 	if err != nil {
@@ -93,7 +94,7 @@ func (f *ConfigFile) load(last version) version {
 	if err != nil {
 		return f.refuse(last, nil, err)
 	}
-	config, err := ParseConfig(data)
+	config, err := f.Parse(data)
 	if err != nil {
 		return f.refuse(last, info, fmt.Errorf("%s: %w", f.Path, err))
 	}
@@ -102,7 +103,7 @@ func (f *ConfigFile) load(last version) version {
 }
 
 // refuse tells an error once, however often the file is looked at.
-func (f *ConfigFile) refuse(last version, info os.FileInfo, err error) version {
+func (f *ConfigFile[C]) refuse(last version, info os.FileInfo, err error) version {
 	if info != nil || last.refused != err.Error() {
 		f.Refuse(err)
 	}

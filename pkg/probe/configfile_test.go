@@ -46,10 +46,11 @@ func (m *mount) write(t *testing.T, text string) {
 func TestConfigFileFollowsAMountedConfigMap(t *testing.T) {
 	m := &mount{dir: t.TempDir()}
 	applied, refused := make(chan *Config, 10), make(chan error, 10)
-	file := ConfigFile{
+	file := ConfigFile[*Config]{
 		Path:   filepath.Join(m.dir, "config.json"),
 		Clock:  clock.RealClock{},
 		Log:    logr.Discard(),
+		Parse:  ParseConfig,
 		Apply:  func(c *Config) { applied <- c },
 		Refuse: func(err error) { refused <- err },
 	}
@@ -110,7 +111,7 @@ func TestConfigFileFollowsAMountedConfigMap(t *testing.T) {
 func TestConfigFileIsLookedAtWhenNotificationsAreMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	count := 0
-	file := ConfigFile{Path: path, Log: logr.Discard(), Apply: func(*Config) { count++ }, Refuse: func(err error) { t.Error(err) }}
+	file := ConfigFile[*Config]{Path: path, Log: logr.Discard(), Parse: ParseConfig, Apply: func(*Config) { count++ }, Refuse: func(err error) { t.Error(err) }}
 	var last version
 	for i, text := range []string{`{"modules":[]}`, `{"modules":[] }`} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

@@ -125,7 +125,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 
 	loadingCtx, endLoading := context.WithCancel(ctx)
 	loading.Go(func() {
-		file := probe.ConfigFile{Path: o.Config, Clock: clock.RealClock{}, Log: log, Apply: p.Apply, Refuse: p.Refuse}
+		file := probe.ConfigFile[*probe.Config]{Path: o.Config, Clock: clock.RealClock{}, Log: log, Parse: probe.ParseConfig, Apply: p.Apply, Refuse: p.Refuse}
 		file.Run(loadingCtx)
 	})
 	log.Info("Serving", "namespace", o.Namespace, "listen", listener.Addr().String(), "health", healthListener.Addr().String())

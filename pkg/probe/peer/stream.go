@@ -3,7 +3,6 @@ package peer
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -81,7 +80,7 @@ func read[T any](ctx context.Context, s Stream, body io.Reader, documents chan<-
 	lines.Buffer(make([]byte, 0, min(64<<10, s.MaxMessage)), s.MaxMessage)
 	for lines.Scan() {
 		var document T
-		if err := json.Unmarshal(lines.Bytes(), &document); err != nil {
+		if err := decode(lines.Bytes(), &document); err != nil {
 			return fmt.Errorf("the stream of %s: %w", s.Who, err)
 		}
 		select {

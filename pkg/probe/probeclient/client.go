@@ -33,6 +33,8 @@ const (
 	// maxMessage bounds one message; 5000 modules with long texts need about 4 MiB. It also bounds what all messages
 	// add up to: the pod is in the hands of whoever may edit the namespace, and this process serves all of them.
 	maxMessage = 16 << 20
+	// maxPage bounds a page of channels: a probe makes none of more than 4 MiB, and many may ask at once.
+	maxPage = 8 << 20
 )
 
 // StaleError says that a probe stopped talking: what it said last is no longer known to be true.
@@ -82,7 +84,7 @@ func (c *Client) List(ctx context.Context) (*api.List, error) {
 	}
 	defer func() { _ = body.Close() }()
 	var list api.List
-	if err := json.NewDecoder(io.LimitReader(body, maxMessage)).Decode(&list); err != nil {
+	if err := peer.ReadAnswer(body, maxMessage, &list); err != nil {
 		return nil, fmt.Errorf("the probe's list: %w", err)
 	}
 	return &list, nil
@@ -107,7 +109,7 @@ func (c *Client) Channels(ctx context.Context, module string, limit int, token s
 	}
 	defer func() { _ = body.Close() }()
 	var page api.ChannelPage
-	if err := json.NewDecoder(io.LimitReader(body, maxMessage)).Decode(&page); err != nil {
+	if err := peer.ReadAnswer(body, maxPage, &page); err != nil {
 		return nil, fmt.Errorf("the probe's page of channels: %w", err)
 	}
 	return &page, nil

@@ -133,14 +133,7 @@ func (c *Client) exchange(ctx context.Context, client *http.Client, r request, a
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(body, r.limit+1))
-	if err == nil && int64(len(text)) > r.limit {
-		err = fmt.Errorf("is longer than %d MiB", r.limit>>20)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, answer)
-	}
-	if err != nil {
+	if err := peer.ReadAnswer(body, int(r.limit), answer); err != nil {
 		return fmt.Errorf("the answer of the runtime: %w", err)
 	}
 	return nil

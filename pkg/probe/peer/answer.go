@@ -20,7 +20,7 @@ func ReadAnswer(body io.Reader, limit int, into any) error {
 	case err != nil:
 		return err
 	case n > int64(limit):
-		return fmt.Errorf("more than %d bytes", limit)
+		return fmt.Errorf("is longer than %d MiB", limit>>20)
 	}
 	return decode(text.Bytes(), into)
 }
@@ -28,7 +28,7 @@ func ReadAnswer(body io.Reader, limit int, into any) error {
 // decode reads one document.
 func decode(text []byte, into any) error {
 	if n := bytes.Count(text, []byte{','}); n > maxValues {
-		return fmt.Errorf("%d values, more than any answer has", n)
+		return fmt.Errorf("has %d values, more than any answer has", n)
 	}
 	return json.Unmarshal(text, into)
 }

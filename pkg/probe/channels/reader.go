@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,9 @@ import (
 // retryAfter is what a client is told to wait, in seconds, before it asks for a probe again that did not answer.
 const retryAfter = 5
 
+// maxToken bounds a continue.
+const maxToken = 1024
+
 // Ask asks the probe of a namespace at an address (host:port) for a page of a module's channels.
 type Ask func(ctx context.Context, namespace, address, module string, limit int, token string) (*api.ChannelPage, error)
 
@@ -40,12 +44,15 @@ func AskProbes(controllers *authority.ControllerClient, dial probeclient.Dial, c
 
 // Reader reads pages of channels. All its errors are of the API: they are shown to the one who asked.
 type Reader struct {
-	pods corev1client.PodsGetter
-	ask  Ask
+	pods  corev1client.PodsGetter
+	ask   Ask
+	turns *turns
 }
 
 // NewReader returns a reader that finds probes by their pods.
-func NewReader(pods corev1client.PodsGetter, ask Ask) *Reader { return &Reader{pods: pods, ask: ask} }
+func NewReader(pods corev1client.PodsGetter, ask Ask) *Reader {
+	return &Reader{pods: pods, ask: ask, turns: newTurns()}
+}
 
 // Page returns at most limit channels of a module, after those of the page whose continue the token is.
 func (r *Reader) Page(ctx context.Context, module *physical.IOModule, limit int, token string) (*physical.IOModuleChannels, error) {
@@ -56,7 +63,15 @@ func (r *Reader) Page(ctx context.Context, module *physical.IOModule, limit int,
 	if err != nil {
 		return nil, err
 	}
+	release, ok := r.turns.take(module.Namespace)
+	if !ok {
+		return nil, apierrors.NewTooManyRequests("the probes are being asked for as many pages as may be at once", retryAfter)
+	}
+	defer release()
 	page, err := r.ask(ctx, module.Namespace, address, string(module.UID), limit, token)
+	if err == nil && len(page.Continue) > maxToken {
+		err = errors.New("its continue is no token of a probe")
+	}
 	if err != nil {
 		return nil, explain(ctx, module, err)
 	}
@@ -113,13 +128,13 @@ func explain(ctx context.Context, module *physical.IOModule, err error) error {
 		case api.ErrorExpired:
 			return apierrors.NewResourceExpired("the channels were discovered anew since the first page: start again without continue")
 		case api.ErrorInvalid:
-			return apierrors.NewBadRequest(refused.Message)
+			return apierrors.NewBadRequest(text(refused.Message))
 		}
-		return unmeasured(module, "it says: "+refused.Message)
+		return unmeasured(module, "it says: "+text(refused.Message))
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return apierrors.NewTimeoutError("the module's probe did not answer in time", retryAfter)
 	}
-	return unmeasured(module, "it does not answer: "+err.Error())
+	return unmeasured(module, "it does not answer: "+text(err.Error()))
 }
 
 // declaredToken is what a token of declared channels begins with; the number of those that came before follows.
@@ -152,13 +167,27 @@ func declared(module *physical.IOModule, limit int, token string) (*physical.IOM
 
 func channel(info driver.ChannelInfo) physical.ModuleChannel {
 	out := physical.ModuleChannel{
-		Name: info.Name, Address: info.Address,
-		DataType: physical.DataType(info.DataType), DeviceType: info.DeviceType, Count: int32(min(info.Count, 1<<30)),
-		Access: physical.Access(info.Access), Unit: info.Unit,
-		Declared: info.Declared, Problem: string(info.Problem), Message: info.Message,
+		Name: text(info.Name), Address: info.Address,
+		DataType: physical.DataType(text(string(info.DataType))), DeviceType: text(info.DeviceType), Count: int32(min(max(info.Count, 0), 1<<30)),
+		Access: physical.Access(text(string(info.Access))), Unit: text(info.Unit),
+		Declared: info.Declared, Problem: text(string(info.Problem)), Message: text(info.Message),
 	}
 	if info.Range != nil {
 		out.Range = &physical.ValueRange{Low: info.Range.Low, High: info.Range.High}
 	}
 	return out
+}
+
+// text is what a probe says without what a terminal would act on, and no longer than what a probe says.
+func text(raw string) string {
+	const limit = 1024
+	if len(raw) > limit {
+		raw = raw[:limit]
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, raw)
 }

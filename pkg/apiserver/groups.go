@@ -27,7 +27,7 @@ type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveCl
 // InstallGroups opens the stores and serves both groups. The catalogue is what iomodules/channels shows,
 // configurations what talosmachines/config does.
 func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
-	options generic.RESTOptionsGetter, clock clock.PassiveClock, catalogue iomodule.Catalogue, configurations talosmachine.Configurations,
+	options generic.RESTOptionsGetter, clock clock.WithTicker, catalogue iomodule.Catalogue, configurations talosmachine.Configurations,
 ) error {
 	parameters := runtime.NewParameterCodec(scheme)
 	groups := []struct {
@@ -35,7 +35,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 		kinds         []newStorage
 	}{
 		{physical.GroupName, physicalv1alpha1.SchemeGroupVersion.Version, []newStorage{
-			newIOModules(catalogue), controller.NewStorage, controlmodule.NewStorage, unit.NewStorage,
+			newIOModules(catalogue), controller.NewStorage, controlmodule.NewStorage, newUnits(clock),
 		}},
 		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
 			taloscluster.NewStorage, newTalosMachines(configurations),
@@ -70,5 +70,12 @@ func newIOModules(catalogue iomodule.Catalogue) newStorage {
 func newTalosMachines(configurations talosmachine.Configurations) newStorage {
 	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
 		return talosmachine.NewStorage(scheme, options, clock, configurations)
+	}
+}
+
+// newUnits opens units: whoever sends a command waits for what comes of it.
+func newUnits(ticking clock.WithTicker) newStorage {
+	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, _ clock.PassiveClock) (map[string]rest.Storage, error) {
+		return unit.NewStorage(scheme, options, ticking)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/admission/machineapproval"
 	"github.com/fieldplane/fieldplane/pkg/admission/machineendpoint"
 	"github.com/fieldplane/fieldplane/pkg/admission/statuswriters"
+	"github.com/fieldplane/fieldplane/pkg/admission/unitguard"
 )
 
 // AdmissionOrder is the order in which admission plugins run, ours and
@@ -39,6 +40,7 @@ func OwnAdmissionPlugins() []string {
 		machineendpoint.PluginName,
 		deleteguard.PluginName,
 		statuswriters.PluginName,
+		unitguard.PluginName,
 	}
 }
 
@@ -50,4 +52,5 @@ func RegisterAdmissionPlugins(plugins *admission.Plugins) {
 	machineendpoint.Register(plugins)
 	deleteguard.Register(plugins)
 	statuswriters.Register(plugins)
+	unitguard.Register(plugins)
 }

@@ -35,4 +35,5 @@ func TestEveryRegisteredAdmissionPluginHasItsPlaceInTheOrder(t *testing.T) {
 	before("MachineApproval", "MachineEndpoint")
 	before("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 	before("StatusWriters", "ValidatingAdmissionPolicy")
+	before("UnitGuard", "ValidatingAdmissionPolicy")
 }

@@ -83,6 +83,35 @@ func TestWhatTheRolesForMachinesGrant(t *testing.T) {
 	}
 }
 
+// Who may do what with Units, by the shipped roles: the whole of it.
+//
+// Req: A-10, P-16a, P-16c
+func TestWhatTheRolesForUnitsGrant(t *testing.T) {
+	objects := render(t, "base")
+	type granted map[string]string
+	reads := "get list watch"
+	for role, want := range map[string]granted{
+		"fieldplane-unit-operator": {
+			"controllers": reads, "controlmodules": reads, "iomodules": reads, "units": reads,
+			"units/command": "create", "units/tags": "get watch update",
+		},
+		"fieldplane-unit-override": {"units/command": "override"},
+	} {
+		have := granted{}
+		for _, rule := range find[rbacv1.ClusterRole](t, objects, role).Rules {
+			if !slices.Equal(rule.APIGroups, []string{physicalGroup}) || len(rule.ResourceNames) > 0 {
+				t.Errorf("%s: %+v", role, rule)
+			}
+			for _, resource := range rule.Resources {
+				have[resource] = strings.Join(rule.Verbs, " ")
+			}
+		}
+		if !maps.Equal(have, want) {
+			t.Errorf("%s grants %v, not %v", role, have, want)
+		}
+	}
+}
+
 // What the first test would say if the manifests were not as they are.
 //
 // Req: A-10

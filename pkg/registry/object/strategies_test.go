@@ -186,6 +186,10 @@ func fill(v reflect.Value, depth int) {
 			*when = metav1.NewTime(now)
 			return
 		}
+		if when, ok := v.Addr().Interface().(*metav1.MicroTime); ok {
+			*when = metav1.NewMicroTime(now)
+			return
+		}
 		if v.Type() == reflect.TypeFor[metav1.FieldsV1]() {
 			return
 		}

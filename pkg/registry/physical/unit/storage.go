@@ -12,8 +12,8 @@ import (
 )
 
 // NewStorage returns what serves units and its subresources, by path.
-func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
-	return object.NewStorage(object.Kind{
+func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.WithTicker) (map[string]rest.Storage, error) {
+	served, err := object.NewStorage(object.Kind{
 		Resource:   physical.Resource("units"),
 		Singular:   physical.Resource("unit"),
 		ShortNames: []string{"un"},
@@ -22,4 +22,10 @@ func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock
 		Attributes: attributes,
 		Table:      newTable(clock),
 	}, parts(), []string{v1alpha1.SchemeGroupVersion.String()}, scheme, options)
+	if err != nil {
+		return nil, err
+	}
+	units, status := served["units"].(rest.Getter), served["units/status"].(*object.Subresource)
+	served["units/command"] = &Command{units: units, status: status, clock: clock}
+	return served, nil
 }

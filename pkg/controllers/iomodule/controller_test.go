@@ -284,7 +284,7 @@ func listing(modules string) *corev1.ConfigMap {
 }
 
 func running(uid types.UID) *corev1.Pod {
-	pod := probepod.Build(probepod.Probe{Namespace: ns, Name: networkprobe.BaseName, Kind: probepod.Network, Image: "v1"})
+	pod := probepod.Build(probepod.Pod{Namespace: ns, Name: networkprobe.BaseName, Kind: probepod.Network, Image: "v1"})
 	pod.UID, pod.CreationTimestamp = uid, metav1.NewTime(begin().Add(time.Hour))
 	pod.Status.Phase, pod.Status.PodIP = corev1.PodRunning, "192.0.2.100"
 	return pod

@@ -1,12 +1,9 @@
 package iomodule
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -115,26 +112,4 @@ func TestASilentProbeOnALostNodeIsToldAsThat(t *testing.T) {
 	}
 	becomes(corev1.ConditionTrue)
 	s.await("flow", v1alpha1.ModuleUnknown, ReasonProbeUnavailable)
-}
-
-// Req: P-11
-func TestWhichErrorsAreOfACertificate(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		err  error
-		want bool
-	}{
-		{"the probe is of another CA", errUntrusted, true},
-		{"the probe does not take ours, in the handshake", fmt.Errorf("handshake: %w", tls.AlertError(42)), true},
-		{"the probe does not take ours, after the handshake", fmt.Errorf("read: %w", &net.OpError{Op: "remote error", Err: tls.AlertError(42)}), true},
-		{"nothing listens", &net.OpError{Op: "dial", Err: errors.New("connection refused")}, false},
-		{"the stream broke", errBroken, false},
-		{"it was ended", context.Canceled, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := byCertificate(tc.err); got != tc.want {
-				t.Errorf("got %t", got)
-			}
-		})
-	}
 }

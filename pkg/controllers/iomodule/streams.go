@@ -13,6 +13,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/peer"
 	"github.com/fieldplane/fieldplane/pkg/probe/probeclient"
 )
 
@@ -152,7 +153,7 @@ func (s *streams) run(ctx context.Context, probe types.NamespacedName, st *strea
 // failed takes the end of a stream, or that there was none. It counts after the silence that a stream may take to come back.
 func (s *streams) failed(probe types.NamespacedName, st *stream, err error) {
 	now := silent
-	if byCertificate(err) {
+	if peer.ByCertificate(err) {
 		now = distrusted
 		s.distrusted(probe.Namespace)
 	}

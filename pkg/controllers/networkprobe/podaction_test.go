@@ -16,7 +16,7 @@ func begin() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 // Req: P-08, P-10, P-11
 func TestWhatAPodNeeds(t *testing.T) {
-	probe := probepod.Probe{Namespace: "site-north", Name: BaseName, Kind: probepod.Network, Image: "v1", ConfigHash: "aa"}
+	probe := probepod.Pod{Namespace: "site-north", Name: BaseName, Kind: probepod.Network, Image: "v1", ConfigHash: "aa"}
 	want := probepod.Build(probe)
 	now := begin()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -77,7 +77,7 @@ func TestWhatAPodNeeds(t *testing.T) {
 // Req: P-04, P-11
 func TestWhatTheNodeOfAControllersProbeChanges(t *testing.T) {
 	build := func(node string, owner types.UID) *corev1.Pod {
-		return probepod.Build(probepod.Probe{
+		return probepod.Build(probepod.Pod{
 			Namespace: "site-north", Name: "controller-io-probe-edge", Kind: probepod.Controller, Image: "v1", ConfigHash: "aa", NodeName: node,
 			Owner: &metav1.OwnerReference{APIVersion: "v", Kind: "Controller", Name: "edge", UID: owner, Controller: ptr.To(true)},
 		})

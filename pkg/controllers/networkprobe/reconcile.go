@@ -200,7 +200,7 @@ func (c *Controller) ensure(ctx context.Context, namespace string, s shard, conf
 	if configMap == nil {
 		return takenAfter, nil
 	}
-	probe := probepod.Probe{
+	probe := probepod.Pod{
 		Namespace:    namespace,
 		Name:         s.name,
 		Kind:         s.kind(),

@@ -1,5 +1,6 @@
-// Package probepod builds the pods that run io-probe (P-10): the shared ones of a namespace and those of a Controller
-// differ in where they are pinned and who owns them, and in nothing else.
+// Package probepod builds the pods of this server's programs on the plant's nodes. Those that run io-probe (P-10), the shared ones of a
+// namespace and those of a Controller, differ in where they are pinned and who owns them, and in nothing else. A Unit's runtime (P-15) is
+// another program, which keeps a state of its own.
 package probepod
 
 import (
@@ -24,6 +25,8 @@ const (
 	ManagedBy      = "fieldplane"
 	// KindLabel marks probes and their ConfigMaps, and is what informers select by; its value is the Kind.
 	KindLabel = "fieldplane.dev/probe"
+	// RuntimeLabel does the same for the runtimes of Units: whoever follows probes must not meet them.
+	RuntimeLabel = "fieldplane.dev/runtime"
 	// ConfigHashAnnotation of a pod changes with the config file, which makes the kubelet refresh the mounted ConfigMap
 	// at once rather than within a minute.
 	ConfigHashAnnotation = "fieldplane.dev/config-hash"
@@ -32,7 +35,7 @@ const (
 	SpecHashAnnotation = "fieldplane.dev/pod-spec-hash"
 )
 
-// Kind is what a probe watches for.
+// Kind is what a pod is for.
 type Kind string
 
 const (
@@ -40,12 +43,15 @@ const (
 	Network Kind = "network"
 	// Controller probes belong to one Controller (P-04).
 	Controller Kind = "controller"
+	// Unit runtimes belong to one Unit (P-15).
+	Unit Kind = "unit"
 )
 
-// What io-probe is told by its arguments.
+// What the programs are told by their arguments.
 const (
-	// ContainerName is the name of the pod's one container.
-	ContainerName = "io-probe"
+	// ContainerName and RuntimeContainerName are those of the one container of a probe's pod and of a runtime's.
+	ContainerName        = "io-probe"
+	RuntimeContainerName = "unit-runtime"
 	// APIPort serves the mTLS API.
 	APIPort = api.Port
 	// HealthPort serves /livez, /readyz and /metrics.
@@ -57,13 +63,33 @@ const (
 	// CredentialsSecret holds the devices' credentials; it is the operator's, and may be absent.
 	CredentialsSecret = "fieldplane-device-credentials"
 
-	configDir      = "/etc/fieldplane/io-probe"
 	tlsDir         = "/etc/fieldplane/tls"
 	credentialsDir = "/etc/fieldplane/credentials"
+	stateDir       = "/var/lib/fieldplane"
 )
 
-// Probe says which pod to build.
-type Probe struct {
+// program is what a pod runs.
+type program struct {
+	// name is that of its container, command and image.
+	name string
+	// label is the key that marks its pods and ConfigMaps.
+	label     string
+	configDir string
+	// state is the name of the file in which it keeps what must survive its own end; "" for none.
+	state string
+	// memory is all that it may take.
+	memory string
+}
+
+func programOf(kind Kind) program {
+	if kind == Unit {
+		return program{name: RuntimeContainerName, label: RuntimeLabel, configDir: "/etc/fieldplane/unit-runtime", state: "state.json", memory: "1Gi"}
+	}
+	return program{name: ContainerName, label: KindLabel, configDir: "/etc/fieldplane/io-probe", memory: "512Mi"}
+}
+
+// Pod says which pod to build.
+type Pod struct {
 	Namespace string
 	// Name of the pod and of the ConfigMap that it mounts.
 	Name  string
@@ -71,34 +97,36 @@ type Probe struct {
 	Image string
 	// ConfigHash identifies the content of the ConfigMap; it is no part of the pod's spec.
 	ConfigHash string
-	// NodeSelector pins a shared probe to the nodes of a zone (P-09); empty pins it nowhere.
+	// NodeSelector pins a shared probe to the nodes of a zone (P-09), and a runtime to those of its Unit; empty pins it nowhere.
 	NodeSelector map[string]string
 	// NodeName pins a Controller's probe to its node, through the scheduler and whatever the node's taints (P-04).
 	NodeName string
-	// Owner is the Controller whose probe this is. A shared probe has none: it outlives each of its modules (P-08).
+	// Owner is the Controller whose probe this is, or the Unit whose runtime. A shared probe has none: it outlives each of its modules
+	// (P-08).
 	Owner *metav1.OwnerReference
 }
 
-// Labels are those of a probe's pod and ConfigMap.
+// Labels are those of a pod and its ConfigMap.
 func Labels(kind Kind) map[string]string {
+	runs := programOf(kind)
 	return map[string]string{
-		"app.kubernetes.io/name": "io-probe",
+		"app.kubernetes.io/name": runs.name,
 		ManagedByLabel:           ManagedBy,
-		KindLabel:                string(kind),
+		runs.label:               string(kind),
 	}
 }
 
 // IsProbe tells whether this server made an object for probes of any kind.
 func IsProbe(object metav1.Object) bool { return IsOurs(object, Network) || IsOurs(object, Controller) }
 
-// IsOurs tells whether this server made an object for probes of this kind. Nothing else is ever changed or deleted.
+// IsOurs tells whether this server made an object for pods of this kind. Nothing else is ever changed or deleted.
 func IsOurs(object metav1.Object, kind Kind) bool {
 	labels := object.GetLabels()
-	return labels[ManagedByLabel] == ManagedBy && labels[KindLabel] == string(kind)
+	return labels[ManagedByLabel] == ManagedBy && labels[programOf(kind).label] == string(kind)
 }
 
-// Build returns the pod of a probe (P-10).
-func Build(p Probe) *corev1.Pod {
+// Build returns the pod (P-10).
+func Build(p Pod) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace,
@@ -117,7 +145,42 @@ func Build(p Probe) *corev1.Pod {
 	return pod
 }
 
-func spec(p Probe) corev1.PodSpec {
+func spec(p Pod) corev1.PodSpec {
+	runs := programOf(p.Kind)
+	args := []string{
+		"--config=" + runs.configDir + "/" + ConfigKey,
+		"--tls-dir=" + tlsDir,
+		"--credentials-dir=" + credentialsDir,
+		fmt.Sprintf("--listen=$(POD_IP):%d", APIPort),
+		fmt.Sprintf("--health-listen=$(POD_IP):%d", HealthPort),
+		"--namespace=$(POD_NAMESPACE)",
+	}
+	mounts := []corev1.VolumeMount{
+		{Name: "config", MountPath: runs.configDir, ReadOnly: true},
+		{Name: "tls", MountPath: tlsDir, ReadOnly: true},
+		{Name: "credentials", MountPath: credentialsDir, ReadOnly: true},
+	}
+	volumes := []corev1.Volume{
+		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: p.Name},
+		}}},
+		{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: TLSSecret,
+		}}},
+		// Optional, so that credentials may come later without a new pod.
+		{Name: "credentials", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: CredentialsSecret,
+			Optional:   ptr.To(true),
+		}}},
+	}
+	if runs.state != "" {
+		args = append(args, "--state-file="+stateDir+"/"+runs.state)
+		mounts = append(mounts, corev1.VolumeMount{Name: "state", MountPath: stateDir})
+		// It survives the program, which is what it is for; with the pod goes the order that it was for.
+		volumes = append(volumes, corev1.Volume{Name: "state", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			SizeLimit: ptr.To(resource.MustParse("16Mi")),
+		}}})
+	}
 	return corev1.PodSpec{
 		NodeSelector:                  p.NodeSelector,
 		Affinity:                      onNode(p.NodeName),
@@ -132,18 +195,11 @@ func spec(p Probe) corev1.PodSpec {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name:            ContainerName,
+			Name:            runs.name,
 			Image:           p.Image,
 			ImagePullPolicy: corev1.PullIfNotPresent,
-			Command:         []string{"io-probe"},
-			Args: []string{
-				"--config=" + configDir + "/" + ConfigKey,
-				"--tls-dir=" + tlsDir,
-				"--credentials-dir=" + credentialsDir,
-				fmt.Sprintf("--listen=$(POD_IP):%d", APIPort),
-				fmt.Sprintf("--health-listen=$(POD_IP):%d", HealthPort),
-				"--namespace=$(POD_NAMESPACE)",
-			},
+			Command:         []string{runs.name},
+			Args:            args,
 			Env: []corev1.EnvVar{
 				fromField("POD_IP", "status.podIP"),
 				fromField("POD_NAMESPACE", "metadata.namespace"),
@@ -159,7 +215,7 @@ func spec(p Probe) corev1.PodSpec {
 					corev1.ResourceMemory: resource.MustParse("64Mi"),
 				},
 				Limits: corev1.ResourceList{
-					corev1.ResourceMemory: resource.MustParse("512Mi"),
+					corev1.ResourceMemory: resource.MustParse(runs.memory),
 				},
 			},
 			LivenessProbe:  get("/livez", 5),
@@ -169,25 +225,9 @@ func spec(p Probe) corev1.PodSpec {
 				ReadOnlyRootFilesystem:   ptr.To(true),
 				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 			},
-			VolumeMounts: []corev1.VolumeMount{
-				{Name: "config", MountPath: configDir, ReadOnly: true},
-				{Name: "tls", MountPath: tlsDir, ReadOnly: true},
-				{Name: "credentials", MountPath: credentialsDir, ReadOnly: true},
-			},
+			VolumeMounts: mounts,
 		}},
-		Volumes: []corev1.Volume{
-			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: p.Name},
-			}}},
-			{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: TLSSecret,
-			}}},
-			// Optional, so that credentials may come later without a new pod.
-			{Name: "credentials", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: CredentialsSecret,
-				Optional:   ptr.To(true),
-			}}},
-		},
+		Volumes: volumes,
 	}
 }
 

@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func shared() Probe {
-	return Probe{Namespace: "site-north", Name: "network-io-probe", Kind: Network, Image: "registry/io-probe:v1", ConfigHash: "aa"}
+func shared() Pod {
+	return Pod{Namespace: "site-north", Name: "network-io-probe", Kind: Network, Image: "registry/io-probe:v1", ConfigHash: "aa"}
 }
 
-func pinned() Probe {
+func pinned() Pod {
 	p := shared()
 	p.NodeSelector = map[string]string{"zone": "a"}
 	return p
 }
 
-func ofController() Probe {
+func ofController() Pod {
 	p := shared()
 	p.Kind, p.NodeName = Controller, "edge-1"
 	p.Owner = &metav1.OwnerReference{Kind: "Controller", Name: "edge-1", UID: "u"}
@@ -29,7 +29,7 @@ func ofController() Probe {
 func TestTheThreeKindsOfProbeDifferInPinAndOwnerAlone(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
-		probe    Probe
+		probe    Pod
 		selector map[string]string
 		node     string
 		owners   int

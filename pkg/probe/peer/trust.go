@@ -1,4 +1,4 @@
-package iomodule
+package peer
 
 import (
 	"crypto/tls"
@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// byCertificate tells whether a handshake failed by the certificate of either side.
-func byCertificate(err error) bool {
+// ByCertificate tells whether a handshake failed by the certificate of either side.
+func ByCertificate(err error) bool {
 	var (
 		ours   *tls.CertificateVerificationError
 		theirs tls.AlertError

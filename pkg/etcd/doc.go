@@ -17,9 +17,10 @@
 // alarm if the file is then smaller than the quota. If it is not, restart with a
 // larger quota (--embedded-etcd-quota-bytes), and delete what is not needed.
 //
-// # What is left out
+// # Snapshots
 //
-// Snapshot writes what etcdutl can restore. A restore of our own, with the
-// marks that A-02 asks for, is not here yet: etcd's restore code is in a module
-// (go.etcd.io/etcd/etcdutl/v3) that this one does not use.
+// SaveSnapshot and Restore use etcd's own snapshots, with their checksum. A
+// restored store goes on at a much higher revision, and counts all before it as
+// compacted: clients that remember the lost one read everything anew, and never
+// see time go back. Mark tells the controllers that what they find is old.
 package etcd

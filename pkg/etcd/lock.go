@@ -38,11 +38,7 @@ func lockDataDir(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 		}
-		holder := "another process"
-		if text, err := io.ReadAll(io.LimitReader(file, 512)); err == nil && len(text) > 0 {
-			holder = strings.TrimSpace(string(text))
-		}
-		return nil, &DataDirInUseError{DataDir: dir, Holder: holder}
+		return nil, &DataDirInUseError{DataDir: dir, Holder: holderOf(file)}
 	}
 	if err := nameHolder(file); err != nil {
 		file.Close()
@@ -58,6 +54,15 @@ func flockNonBlocking(file *os.File) error {
 			return err
 		}
 	}
+}
+
+// holderOf reads what nameHolder wrote.
+func holderOf(file *os.File) string {
+	text, err := io.ReadAll(io.LimitReader(file, 512))
+	if err != nil || len(text) == 0 {
+		return "another process"
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // nameHolder names the host too: in two pods on one volume both servers are pid

@@ -83,6 +83,9 @@ func start(ctx context.Context, opts Options, alter func(*embed.Config)) (*Serve
 	if err != nil {
 		return nil, err
 	}
+	if err := restoreInterrupted(dir); err != nil {
+		return nil, errors.Join(err, unlockDataDir(lock))
+	}
 	sockets, err := openSocketDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, unlockDataDir(lock))
@@ -220,19 +223,11 @@ func (s *Server) Check() error {
 }
 
 // Snapshot writes the whole store as of now, followed by its SHA-256, in the
-// format that `etcdutl snapshot restore` reads (A-02).
+// format that Restore and `etcdutl snapshot restore` read (A-02).
 func (s *Server) Snapshot(ctx context.Context, w io.Writer) error {
 	client := v3client.New(s.etcd.Server)
 	defer client.Close()
-	response, err := client.SnapshotWithVersion(ctx)
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	defer response.Snapshot.Close()
-	if _, err := io.Copy(w, response.Snapshot); err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	return nil
+	return StreamFrom(client)(ctx, w)
 }
 
 // recoverSpace does what etcd's documentation tells an operator to do by hand

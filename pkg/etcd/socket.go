@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 )
@@ -53,4 +54,20 @@ func (d *socketDir) close() {
 	if d.held != nil {
 		d.held.Close()
 	}
+}
+
+// RunningStore is the address of the store of the server that runs on a data directory, for a client in another process; false if
+// nobody listens there. Call close when the client is closed.
+func RunningStore(dataDir string) (endpoint string, running bool, close func()) {
+	dir, err := openSocketDir(dataDir)
+	if err != nil {
+		return "", false, func() {}
+	}
+	conn, err := net.Dial("unix", dir.join(clientSocket))
+	if err != nil {
+		dir.close()
+		return "", false, func() {}
+	}
+	conn.Close()
+	return "unix://" + dir.join(clientSocket), true, dir.close
 }

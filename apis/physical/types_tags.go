@@ -16,7 +16,7 @@ type UnitTags struct {
 
 	// The values, sorted by ControlModule and name; on a watch those that changed.
 	Items []TagValue
-	// What to write; at most 64. Never part of an answer.
+	// What to write; at most 32. Never part of an answer.
 	Writes []TagWrite
 	// Tags that are no more; on a watch alone.
 	Removed []TagReference

@@ -2613,7 +2613,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitTags(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "What to write; at most 64. Never part of an answer.",
+							Description: "What to write; at most 32. Never part of an answer.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

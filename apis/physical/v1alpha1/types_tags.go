@@ -19,11 +19,11 @@ type UnitTags struct {
 	// +listType=atomic
 	// +k8s:optional
 	Items []TagValue `json:"items,omitempty" protobuf:"bytes,2,rep,name=items"`
-	// What to write; at most 64. Never part of an answer.
+	// What to write; at most 32. Never part of an answer.
 	// +optional
 	// +listType=atomic
 	// +k8s:optional
-	// +k8s:maxItems=64
+	// +k8s:maxItems=32
 	Writes []TagWrite `json:"writes,omitempty" protobuf:"bytes,3,rep,name=writes"`
 	// Tags that are no more; on a watch alone.
 	// +optional

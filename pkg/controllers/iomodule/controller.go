@@ -23,6 +23,7 @@ import (
 	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 )
 
@@ -315,7 +316,7 @@ func (c *Controller) podChanged(before, after metav1.Object) {
 func (c *Controller) nodeChanged(before, after metav1.Object) {
 	from, _ := before.(*corev1.Node)
 	to, _ := after.(*corev1.Node)
-	if from == nil || to == nil || networkprobe.Lost(from) == networkprobe.Lost(to) {
+	if from == nil || to == nil || hosted.HealthOf(from).Why == hosted.HealthOf(to).Why {
 		return
 	}
 	pods, err := c.pods.List(labels.Everything())

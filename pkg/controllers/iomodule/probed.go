@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
@@ -207,7 +208,7 @@ func (c *Controller) lostNode(name string) (string, error) {
 	if err != nil {
 		return "", ignoreNotFound(err)
 	}
-	return networkprobe.Lost(node), nil
+	return hosted.HealthOf(node).Why, nil
 }
 
 func (c *Controller) podOf(probe types.NamespacedName) (podFacts, error) {

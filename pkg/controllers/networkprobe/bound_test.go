@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
@@ -168,13 +169,13 @@ func TestAControllersProbeStaysOnItsLostNodeAndTheControllerIsTold(t *testing.T)
 		node("edge-1", nil, corev1.ConditionUnknown, p.clock.Now()), ""); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := p.once(); err != nil || after != NodeLostAfter || len(p.writes) > 0 {
+	if after, err := p.once(); err != nil || after != hosted.NodeLostAfter || len(p.writes) > 0 {
 		t.Fatalf("is looked at again after %s, %v; wrote %q", after, err, p.writes)
 	}
 	if got := p.events(); got != "" {
 		t.Errorf("a moment is told: %s", got)
 	}
-	p.clock.Step(NodeLostAfter)
+	p.clock.Step(hosted.NodeLostAfter)
 	p.expect("it can go nowhere")
 	if got := p.events(); strings.Count(got, "ProbeNodeLost Node edge-1 is unreachable: probe "+name) != 1 {
 		t.Errorf("events: %s", got)

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -23,12 +22,11 @@ import (
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
 const (
-	mergePatch = types.MergePatchType
-
 	// workers is how many namespaces are reconciled at once.
 	workers = 4
 	// batchWindow gathers events that come together, such as a plant's manifests, into one new configuration.
@@ -63,7 +61,8 @@ type Controller struct {
 	image             string
 	host              kubernetes.Interface
 	ensureCertificate func(ctx context.Context, namespace string) error
-	events            *events
+	events            *hosted.Events
+	objects           hosted.Objects
 	clock             clock.WithTicker
 
 	pods        corelisters.PodLister
@@ -89,7 +88,8 @@ func New(o Options) *Controller {
 		image:             o.Image,
 		host:              o.Host,
 		ensureCertificate: o.EnsureCertificate,
-		events:            newEvents(o.Recorder, o.Clock),
+		events:            hosted.NewEvents(o.Recorder, o.Clock),
+		objects:           hosted.Objects{Host: o.Host, Ours: probepod.IsProbe, What: "a probe"},
 		clock:             o.Clock,
 		pods:              o.Pods.Lister(),
 		configMaps:        o.ConfigMaps.Lister(),
@@ -220,7 +220,7 @@ func (c *Controller) ownChanged(before, after metav1.Object) {
 func (c *Controller) nodeChanged(before, after metav1.Object) {
 	from, _ := before.(*corev1.Node)
 	to, _ := after.(*corev1.Node)
-	if from != nil && to != nil && healthOf(from) == healthOf(to) && from.Spec.Unschedulable == to.Spec.Unschedulable && maps.Equal(from.Labels, to.Labels) {
+	if from != nil && to != nil && hosted.HealthOf(from) == hosted.HealthOf(to) && from.Spec.Unschedulable == to.Spec.Unschedulable && maps.Equal(from.Labels, to.Labels) {
 		return
 	}
 	name := ""

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
@@ -88,7 +87,7 @@ func (c *Controller) reconcile(ctx context.Context, namespace string) (time.Dura
 			continue
 		}
 		soon, err := c.ensure(ctx, namespace, s, configMaps[s.name], pods[s.name])
-		after = earliest(after, soon)
+		after = hosted.Earliest(after, soon)
 		errs = append(errs, err)
 	}
 	return after, errors.Join(errs...)
@@ -132,7 +131,7 @@ func (c *Controller) plan(modules []*v1alpha1.IOModule, controllers map[string]*
 			}
 			size := len(encoded) + entryOverhead
 			if size > MaxConfigBytes-len(configBegin)-len(configEnd) {
-				c.events.warn(moduleReference(module), "TooLargeForProbe",
+				c.events.Warn(hosted.Reference(v1alpha1.SchemeGroupVersion.String(), "IOModule", module), "TooLargeForProbe",
 					fmt.Sprintf("The specification takes %d bytes of a probe's configuration, which holds %d", size, MaxConfigBytes))
 				continue
 			}
@@ -168,24 +167,18 @@ func (c *Controller) removeExcept(ctx context.Context, namespace string, shards 
 			continue
 		}
 		pod := pods[name]
-		node, err := c.nodeOf(ctx, pod)
+		node, err := hosted.NodeOf(ctx, c.host, c.nodes, pod)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if node.lost || pod.DeletionTimestamp == nil {
-			errs = append(errs, c.deletePod(ctx, pod, node.lost, "it has no modules"))
+		if node.Lost || pod.DeletionTimestamp == nil {
+			errs = append(errs, c.objects.RemovePod(ctx, pod, node.Lost, "it has no modules"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(configMaps)) {
-		if wanted[name] || configMaps[name].DeletionTimestamp != nil {
-			continue
-		}
-		klog.FromContext(ctx).Info("Removing a probe's ConfigMap", "configMap", klog.KObj(configMaps[name]))
-		uid := configMaps[name].UID
-		err := c.host.CoreV1().ConfigMaps(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete ConfigMap %s/%s: %w", namespace, name, err))
+		if !wanted[name] {
+			errs = append(errs, c.objects.RemoveConfigMap(ctx, configMaps[name]))
 		}
 	}
 	return errors.Join(errs...)
@@ -193,12 +186,12 @@ func (c *Controller) removeExcept(ctx context.Context, namespace string, shards 
 
 // ensure makes one probe's ConfigMap and pod.
 func (c *Controller) ensure(ctx context.Context, namespace string, s shard, configMap *corev1.ConfigMap, pod *corev1.Pod) (time.Duration, error) {
-	configMap, err := c.ensureConfigMap(ctx, namespace, s, configMap)
-	if err != nil {
-		return 0, err
+	configMap, taken, err := c.objects.EnsureConfigMap(ctx, namespace, s.name, configMap, s.describe)
+	if taken != nil {
+		c.events.Warn(hosted.Reference("v1", "ConfigMap", taken), "ProbeNameTaken", nameTaken("ConfigMap", s.name))
 	}
-	if configMap == nil {
-		return takenAfter, nil
+	if err != nil || configMap == nil {
+		return takenAfter, err
 	}
 	probe := probepod.Pod{
 		Namespace:    namespace,
@@ -222,47 +215,9 @@ func (c *Controller) ensure(ctx context.Context, namespace string, s shard, conf
 		return after, err
 	}
 	if problem != "" {
-		after = earliest(after, takenAfter)
+		after = hosted.Earliest(after, takenAfter)
 	}
 	return after, c.setProblem(ctx, configMap, problem)
-}
-
-// ensureConfigMap returns the ConfigMap as written, or nil if somebody else's has the name.
-func (c *Controller) ensureConfigMap(ctx context.Context, namespace string, s shard, have *corev1.ConfigMap) (*corev1.ConfigMap, error) {
-	client := c.host.CoreV1().ConfigMaps(namespace)
-	if have == nil {
-		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}}
-		s.describe(made)
-		created, err := client.Create(ctx, made, metav1.CreateOptions{})
-		switch {
-		case err == nil:
-			klog.FromContext(ctx).Info("Made a probe's ConfigMap", "configMap", klog.KObj(created), "modules", len(s.modules))
-			return created, nil
-		case apierrors.IsAlreadyExists(err):
-			live, getErr := client.Get(ctx, s.name, metav1.GetOptions{})
-			if getErr != nil {
-				return nil, fmt.Errorf("ConfigMap %s/%s: %w", namespace, s.name, getErr)
-			}
-			if probepod.IsProbe(live) {
-				return nil, fmt.Errorf("ConfigMap %s/%s: is newer than what is known of it", namespace, s.name)
-			}
-			c.events.warn(reference("v1", "ConfigMap", live), "ProbeNameTaken", nameTaken("ConfigMap", s.name))
-			return nil, nil
-		default:
-			return nil, ignoreGoing(fmt.Errorf("create ConfigMap %s/%s: %w", namespace, s.name, err))
-		}
-	}
-	updated := have.DeepCopy()
-	s.describe(updated)
-	if equality.Semantic.DeepEqual(have, updated) {
-		return have, nil
-	}
-	// With the resourceVersion that the plan was made from: whoever reads old assignments writes nothing.
-	updated, err := client.Update(ctx, updated, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("update ConfigMap %s/%s: %w", namespace, s.name, err)
-	}
-	return updated, nil
 }
 
 // describe makes a ConfigMap the shard's.
@@ -292,80 +247,44 @@ func ownerOf(controller *v1alpha1.Controller) metav1.OwnerReference {
 
 // ensurePod makes the pod what it should be. The problem it returns is why there can be none; "" is no problem.
 func (c *Controller) ensurePod(ctx context.Context, s shard, have, want *corev1.Pod) (problem string, after time.Duration, err error) {
-	node := nodeHealth{}
+	node := hosted.NodeHealth{}
 	if have != nil {
-		if node, err = c.nodeOf(ctx, have); err != nil {
+		if node, err = hosted.NodeOf(ctx, c.host, c.nodes, have); err != nil {
 			return "", 0, err
 		}
 	}
-	d := decide(have, want, node, c.clock.Now())
-	client := c.host.CoreV1().Pods(want.Namespace)
-	switch d.action {
-	case createPod:
-		problem, err = c.createPod(ctx, want)
-		return problem, d.after, err
-	case patchPod:
-		// A merge patch of the one annotation, for the one pod that was looked at.
-		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`,
-			have.UID, probepod.ConfigHashAnnotation, want.Annotations[probepod.ConfigHashAnnotation])
-		if _, err = client.Patch(ctx, have.Name, mergePatch, []byte(patch), metav1.PatchOptions{}); err != nil {
-			return "", d.after, fmt.Errorf("patch pod %s/%s: %w", have.Namespace, have.Name, err)
+	d := hosted.Decide(have, want, node, c.clock.Now())
+	switch d.Action {
+	case hosted.Create:
+		taken, err := c.objects.CreatePod(ctx, want)
+		if taken != nil {
+			problem = nameTaken("Pod", want.Name)
+			c.events.Warn(hosted.Reference("v1", "Pod", taken), "ProbeNameTaken", problem)
 		}
-	case remakePod:
-		return "", d.after, c.deletePod(ctx, have, false, d.why)
-	case forceRemakePod:
-		c.events.warn(reference("v1", "Pod", have), "ProbeNodeLost", fmt.Sprintf("%s: the probe is made anew", sentence(d.why)))
-		return "", d.after, c.deletePod(ctx, have, true, d.why)
-	case keepPod, awaitPod:
+		return problem, d.After, err
+	case hosted.Patch:
+		if err := c.objects.TellConfig(ctx, have, want.Annotations[probepod.ConfigHashAnnotation]); err != nil {
+			return "", d.After, err
+		}
+	case hosted.Remake:
+		return "", d.After, c.objects.RemovePod(ctx, have, false, d.Why)
+	case hosted.ForceRemake:
+		c.events.Warn(hosted.Reference("v1", "Pod", have), "ProbeNodeLost", fmt.Sprintf("%s: the probe is made anew", sentence(d.Why)))
+		return "", d.After, c.objects.RemovePod(ctx, have, true, d.Why)
+	case hosted.Keep, hosted.Await:
 	}
-	if s.controller != nil && node.lost && c.clock.Since(node.since) >= NodeLostAfter {
-		c.events.warn(reference(v1alpha1.SchemeGroupVersion.String(), "Controller", s.controller), "ProbeNodeLost",
-			fmt.Sprintf("%s: probe %s measures nothing, and can run on no other node", sentence(node.why), s.name))
+	if s.controller != nil && node.Lost && c.clock.Since(node.Since) >= hosted.NodeLostAfter {
+		c.events.Warn(hosted.Reference(v1alpha1.SchemeGroupVersion.String(), "Controller", s.controller), "ProbeNodeLost",
+			fmt.Sprintf("%s: probe %s measures nothing, and can run on no other node", sentence(node.Why), s.name))
 	}
-	if unschedulable(have) {
+	if hosted.Unschedulable(have) {
 		places, err := c.placesFor(s)
 		if err != nil {
-			return "", d.after, err
+			return "", d.After, err
 		}
-		c.events.warn(reference("v1", "Pod", have), "ProbeUnschedulable", places)
+		c.events.Warn(hosted.Reference("v1", "Pod", have), "ProbeUnschedulable", places)
 	}
-	return "", d.after, nil
-}
-
-func (c *Controller) createPod(ctx context.Context, want *corev1.Pod) (problem string, err error) {
-	client := c.host.CoreV1().Pods(want.Namespace)
-	created, err := client.Create(ctx, want, metav1.CreateOptions{})
-	switch {
-	case err == nil:
-		klog.FromContext(ctx).Info("Made a probe", "pod", klog.KObj(created), "nodeSelector", want.Spec.NodeSelector, "controller", want.Annotations[ControllerAnnotation])
-		return "", nil
-	case apierrors.IsAlreadyExists(err):
-		live, err := client.Get(ctx, want.Name, metav1.GetOptions{})
-		if err != nil {
-			return "", fmt.Errorf("pod %s/%s: %w", want.Namespace, want.Name, err)
-		}
-		if probepod.IsProbe(live) {
-			return "", fmt.Errorf("pod %s/%s: is newer than what is known of it", want.Namespace, want.Name)
-		}
-		problem := nameTaken("Pod", want.Name)
-		c.events.warn(reference("v1", "Pod", live), "ProbeNameTaken", problem)
-		return problem, nil
-	default:
-		return "", ignoreGoing(fmt.Errorf("create pod %s/%s: %w", want.Namespace, want.Name, err))
-	}
-}
-
-func (c *Controller) deletePod(ctx context.Context, pod *corev1.Pod, force bool, why string) error {
-	klog.FromContext(ctx).Info("Removing a probe", "pod", klog.KObj(pod), "reason", why, "force", force)
-	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
-	if force {
-		options.GracePeriodSeconds = new(int64)
-	}
-	err := c.host.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return nil
+	return "", d.After, nil
 }
 
 // setProblem leaves word for the status of the modules.
@@ -389,12 +308,21 @@ func nameTaken(kind, name string) string {
 	return fmt.Sprintf("%s %s is not fieldplane's, and is left alone: the modules it should serve are not watched until it is renamed or removed", kind, name)
 }
 
-// ignoreGoing drops the error of a create in a namespace that has begun to go away, or is gone: its modules go with it.
-func ignoreGoing(err error) error {
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
-		return nil
+// placesFor says where a probe could run.
+func (c *Controller) placesFor(s shard) (string, error) {
+	nodes, err := c.nodes.List(labels.SelectorFromSet(s.selector))
+	if err != nil {
+		return "", err
 	}
-	return err
+	where := "any node"
+	switch {
+	case s.controller != nil:
+		where = "node " + NodeOf(s.controller)
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *corev1.Node) bool { return n.Name != NodeOf(s.controller) })
+	case len(s.selector) > 0:
+		where = "a node with " + labels.Set(s.selector).String()
+	}
+	return "The probe " + hosted.Places(where, nodes), nil
 }
 
 func (c *Controller) terminating(namespace string) (bool, error) {

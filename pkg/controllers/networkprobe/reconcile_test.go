@@ -25,10 +25,13 @@ import (
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	physicalfake "github.com/fieldplane/fieldplane/generated/clientset/versioned/fake"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
 const ns = "site-north"
+
+func begin() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 // plant is a host cluster with one namespace, whose caches are as current as refresh makes them. The fake API server knows
 // no resourceVersions, preconditions or grace: deletions are immediate.
@@ -463,7 +466,7 @@ func TestAProbeThatEndedIsMadeAnew(t *testing.T) {
 	pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted"
 	p.update(pod)
 	p.expect("evicted right after it was made, it waits")
-	p.clock.Step(remakeInterval)
+	p.clock.Step(hosted.RemakeInterval)
 	p.expect("then", "delete pod "+BaseName, "create pod "+BaseName)
 }
 
@@ -485,10 +488,10 @@ func TestAProbeLeavesALostNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, err := p.once()
-	if err != nil || after != NodeLostAfter {
+	if err != nil || after != hosted.NodeLostAfter {
 		t.Fatalf("is looked at again after %s, %v", after, err)
 	}
-	p.clock.Step(NodeLostAfter)
+	p.clock.Step(hosted.NodeLostAfter)
 	var forced []int64
 	p.host.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if grace := action.(clienttesting.DeleteActionImpl).DeleteOptions.GracePeriodSeconds; grace != nil {
@@ -511,7 +514,7 @@ func TestAProbeLeavesALostNode(t *testing.T) {
 	if got := p.events(); strings.Count(got, "Warning ProbeUnschedulable") != 1 || !strings.Contains(got, "zone=a") || !strings.Contains(got, "node edge-1 is unreachable") {
 		t.Errorf("events: %s", got)
 	}
-	p.clock.Step(repeatEventAfter)
+	p.clock.Step(hosted.RepeatEventAfter)
 	p.expect("an hour later")
 	if got := p.events(); strings.Count(got, "Warning ProbeUnschedulable") != 1 {
 		t.Errorf("events an hour later: %s", got)

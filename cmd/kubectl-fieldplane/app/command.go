@@ -1,5 +1,6 @@
-// Package app is the kubectl plugin: it finds machines, and approves, rejects and reboots them. It decides nothing that
-// the server does not decide again; what it adds is that nobody approves what he has not been shown.
+// Package app is the kubectl plugin: it finds machines, and approves, rejects and reboots them; it sends commands to Units,
+// and shows their tags and the whole plant. It decides nothing that the server does not decide again; what it adds is that
+// nobody approves what he has not been shown, and that no lost answer makes one command two.
 package app
 
 import (
@@ -7,11 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	utiluuid "k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -20,6 +25,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	"github.com/fieldplane/fieldplane/pkg/talos/render"
+	"github.com/fieldplane/fieldplane/pkg/unitruntime/tagwatch"
 	"github.com/fieldplane/fieldplane/pkg/version"
 )
 
@@ -28,6 +34,7 @@ type target struct {
 	client        versioned.Interface
 	configuration configurationReader
 	channels      channelsReader
+	watchTags     tagsWatcher
 	// secrets are those of the core API, for gen-secrets alone.
 	secrets   corev1client.SecretsGetter
 	namespace string
@@ -47,6 +54,14 @@ type plugin struct {
 	draws func() bool
 	// pause waits for a moment, or until the context ends.
 	pause func(ctx context.Context, duration time.Duration) error
+	// display is what Out is shown on.
+	display func() display
+	// interruptible returns a context that ends when the user interrupts the plugin, instead of the plugin ending at once.
+	interruptible func(ctx context.Context) (context.Context, context.CancelFunc)
+	// ticks sends at every interval, until it is stopped.
+	ticks func(interval time.Duration) (ticks <-chan time.Time, stop func())
+	// newID makes the id of a command.
+	newID func() string
 }
 
 // Run runs the plugin and returns its exit code.
@@ -60,6 +75,15 @@ func Run(streams genericiooptions.IOStreams, args []string) int {
 		generate:    render.GenerateBundle,
 		draws:       func() bool { return isTerminal(streams.ErrOut) },
 		pause:       pause,
+		display:     func() display { return displayOf(streams.Out, os.Getenv) },
+		interruptible: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		},
+		ticks: func(interval time.Duration) (<-chan time.Time, func()) {
+			ticker := time.NewTicker(interval)
+			return ticker.C, ticker.Stop
+		},
+		newID: func() string { return string(utiluuid.NewUUID()) },
 	})
 	config.AddFlags(cmd.PersistentFlags())
 	cmd.SetArgs(args)
@@ -67,20 +91,30 @@ func Run(streams genericiooptions.IOStreams, args []string) int {
 }
 
 func execute(cmd *cobra.Command, errOut io.Writer) int {
-	if err := cmd.Execute(); err != nil {
+	err := cmd.Execute()
+	if err != nil {
 		fmt.Fprintln(errOut, "error:", err)
-		return 1
 	}
-	return 0
+	return exitCode(err)
 }
+
+const exitCodes = "It exits with 0 when what was asked for is done; with 1 when it was refused, or could not be asked for, and nothing was\n" +
+	"changed by it; and with 2 when it was sent and is not finished, or nobody knows what became of it."
 
 func newCommand(p plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-fieldplane",
-		Short: "Find machines, approve them, and see what they run",
-		Long: "Find machines in the ranges that a TalosCluster declares, approve or reject them, see what they are configured with,\n" +
-			"and reboot them when a change waits for it. A machine stays untouched until it is approved.",
-		Example: "  # Look for machines now\n" +
+		Short: "Approve machines, command Units, and see how the plant stands",
+		Long: "See how the plant stands; hold, restart, start and stop its Units, and watch and write their tags. Find machines in the\n" +
+			"ranges that a TalosCluster declares, approve or reject them, see what they are configured with, and reboot them when a\n" +
+			"change waits for it. A machine stays untouched until it is approved.\n\n" + exitCodes,
+		Example: "  # The whole plant at a glance\n" +
+			"  kubectl fieldplane status -A\n\n" +
+			"  # Hold a Unit now\n" +
+			"  kubectl fieldplane hold mixer\n\n" +
+			"  # Its values as they change\n" +
+			"  kubectl fieldplane tags mixer -w\n\n" +
+			"  # Look for machines now\n" +
 			"  kubectl fieldplane discover plant\n\n" +
 			"  # What waits for approval, in every namespace\n" +
 			"  kubectl fieldplane pending -A\n\n" +
@@ -111,7 +145,9 @@ func newCommand(p plugin) *cobra.Command {
 		newApproveCommand(p), newUnapproveCommand(p), newRejectCommand(p), newUnrejectCommand(p),
 		newConfigCommand(p), newRebootCommand(p), newGenSecretsCommand(p),
 		newChannelsCommand(p),
+		newStatusCommand(p), newTagsCommand(p), newWriteCommand(p), newModeCommand(p),
 	)
+	cmd.AddCommand(newUnitCommands(p)...)
 	return cmd
 }
 
@@ -136,6 +172,8 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 	if err != nil {
 		return target{}, told("cannot read the kubeconfig: "+err.Error(), check)
 	}
+	// Whoever follows a Unit reads it several times a second, which the client would slow down by itself.
+	restConfig.QPS, restConfig.Burst = 50, 100
 	restConfig.WarningHandler = rest.NewWarningWriter(errOut, rest.WarningWriterOptions{Deduplicate: true})
 	client, err := versioned.NewForConfig(restConfig)
 	if err != nil {
@@ -150,7 +188,10 @@ func connect(config *genericclioptions.ConfigFlags, errOut io.Writer) (target, e
 		secrets:       core,
 		configuration: newConfigurationReader(client.TalosV1alpha1().RESTClient()),
 		channels:      newChannelsReader(client.PhysicalV1alpha1().RESTClient()),
-		namespace:     namespace,
+		watchTags: func(ctx context.Context, namespace, unit string) (watch.Interface, error) {
+			return tagwatch.WatchTags(ctx, client.PhysicalV1alpha1().RESTClient(), namespace, unit)
+		},
+		namespace: namespace,
 	}, nil
 }
 

@@ -12,10 +12,21 @@ import (
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
 
+// What the plugin exits with.
+const (
+	exitDone = 0
+	// exitFailed: it was refused, or could not be asked for; nothing was changed by it.
+	exitFailed = 1
+	// exitUnfinished: it was sent, and is not finished or nobody knows what became of it.
+	exitUnfinished = 2
+)
+
 // failure is an error as a user reads it: the first line says what happened, the second what to do.
 type failure struct {
 	what, todo string
 	cause      error
+	// code is what the plugin exits with; 0 stands for exitFailed.
+	code int
 }
 
 func (f *failure) Error() string { return f.what + "\n" + f.todo }
@@ -23,6 +34,24 @@ func (f *failure) Error() string { return f.what + "\n" + f.todo }
 func (f *failure) Unwrap() error { return f.cause }
 
 func told(what, todo string) error { return &failure{what: what, todo: todo} }
+
+// unfinished is told where something was sent whose end is not known.
+func unfinished(what, todo string) error {
+	return &failure{what: what, todo: todo, code: exitUnfinished}
+}
+
+// exitCode is what the plugin exits with after an error, or without one.
+func exitCode(err error) int {
+	var failed *failure
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &failed) && failed.code != 0:
+		return failed.code
+	default:
+		return exitFailed
+	}
+}
 
 // right is what RBAC has to allow beside reading.
 type right struct {

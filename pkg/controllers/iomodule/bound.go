@@ -39,6 +39,7 @@ func (c *Controller) assessBound(module *v1alpha1.IOModule) (v verdict, keep boo
 		v = conclude(e, nil)
 		v.observedGeneration = module.Generation
 		v.message = explainController(e, name)
+		v.confirmed = e == heartBeats && c.hearts.heard(controller)
 	}
 	v.controllerFound = found(e, name, module.Namespace)
 	return v, keep, after, err

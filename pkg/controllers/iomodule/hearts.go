@@ -57,6 +57,13 @@ func (h *hearts) age(controller *v1alpha1.Controller) (age time.Duration, known 
 	return h.clock.Since(is.beat), true
 }
 
+// heard tells whether a Controller's last beat came while this process listened.
+func (h *hearts) heard(controller *v1alpha1.Controller) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.see(controller).heard
+}
+
 // see remembers the Controller's beat, if it is another than the last one.
 func (h *hearts) see(controller *v1alpha1.Controller) heart {
 	key := types.NamespacedName{Namespace: controller.Namespace, Name: controller.Name}

@@ -139,6 +139,7 @@ func (c *Controller) assessProbed(module *v1alpha1.IOModule, controller *v1alpha
 	v = conclude(e, f.entry)
 	v.observedGeneration = module.Generation
 	v.otherDevice = e == notLoaded && f.entry != nil
+	v.confirmed = e == connected
 	if f.pod.uid != "" {
 		v.probePod = probe.Name
 	}

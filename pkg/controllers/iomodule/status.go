@@ -27,6 +27,8 @@ type verdict struct {
 	otherDevice        bool
 	probePod           string
 	observedGeneration int64
+	// confirmed: the module is Online by what was heard since this controller began.
+	confirmed bool
 	// controllerFound is nil on the controller-less path, where such a condition is removed (P-06).
 	controllerFound *metav1.Condition
 }

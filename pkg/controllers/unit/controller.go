@@ -1,0 +1,192 @@
+package unit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
+	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
+	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
+)
+
+const (
+	// workers is how many Units are reconciled at once: one module may fail under a thousand, and each write waits for a disk.
+	workers = 64
+	// reconcileTimeout bounds the reads and the write for one Unit.
+	reconcileTimeout = 10 * time.Second
+
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Second
+)
+
+// Options are what the controller needs from outside; every member is required.
+type Options struct {
+	// Client reads past the caches, and writes the status of Units.
+	Client physicalclient.PhysicalV1alpha1Interface
+	// Units, ControlModules and Modules are informers over all namespaces; whoever made them starts them.
+	Units          physicalinformers.UnitInformer
+	ControlModules physicalinformers.ControlModuleInformer
+	Modules        physicalinformers.IOModuleInformer
+	Runtimes       Runtimes
+	// Confirmed tells whether a module is Online by evidence of this leadership (P-16c).
+	Confirmed func(module types.NamespacedName, uid types.UID) bool
+	// Recorder writes Events into the host cluster.
+	Recorder record.EventRecorder
+	Clock    clock.WithTicker
+	// NewEpisode names a hold that begins, as nothing else is named.
+	NewEpisode func() string
+}
+
+// Controller reconciles Units.
+type Controller struct {
+	client     physicalclient.PhysicalV1alpha1Interface
+	runtimes   Runtimes
+	confirmed  func(types.NamespacedName, types.UID) bool
+	recorder   record.EventRecorder
+	clock      clock.WithTicker
+	newEpisode func() string
+
+	units   physicallisters.UnitLister
+	modules physicallisters.IOModuleLister
+
+	required               *required
+	newestUnits            *newest[*v1alpha1.Unit]
+	newestModules          *newest[*v1alpha1.IOModule]
+	unitsSeen, modulesSeen *sightings
+
+	sources []source
+	urgency *urgency
+	queue   work.Queue
+}
+
+// source is an informer and what its events mean here.
+type source struct {
+	informer cache.SharedIndexInformer
+	handler  cache.ResourceEventHandler
+}
+
+// New returns a controller that does nothing before Run, and has the runtimes tell it of changes.
+func New(o Options) *Controller {
+	c := &Controller{
+		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, clock: o.Clock, newEpisode: o.NewEpisode,
+		units: o.Units.Lister(), modules: o.Modules.Lister(),
+		required:    newRequired(),
+		newestUnits: newNewest[*v1alpha1.Unit](), newestModules: newNewest[*v1alpha1.IOModule](),
+		unitsSeen: newSightings(o.Clock), modulesSeen: newSightings(o.Clock),
+		urgency: newUrgency(),
+	}
+	const name = "unit"
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{
+			Name: name, Clock: o.Clock,
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
+				Name: name, Clock: o.Clock,
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Name: name, Clock: o.Clock, Queue: c.urgency}),
+			}),
+		},
+	)
+	c.sources = []source{
+		{o.Units.Informer(), onChange(c.unitChanged)},
+		{o.ControlModules.Informer(), onChange(c.controlModuleChanged)},
+		{o.Modules.Informer(), onChange(c.moduleChanged)},
+	}
+	o.Runtimes.OnChange(func(unit types.NamespacedName) { c.queue.Add(unit) })
+	return c
+}
+
+// Run reconciles until the context is over, and returns when nothing of it runs any more. It can run once.
+func (c *Controller) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("unit"))
+	defer c.queue.ShutDown()
+	var synced []cache.InformerSynced
+	for _, s := range c.sources {
+		registration, err := s.informer.AddEventHandler(s.handler)
+		if err != nil {
+			return fmt.Errorf("unit: %w", err)
+		}
+		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
+		synced = append(synced, registration.HasSynced)
+	}
+	// Without all of them a Unit would require too few modules, and miss others.
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	work.Workers{Kind: "unit", Count: workers, Timeout: reconcileTimeout, Reconcile: c.reconcile}.Run(ctx, c.queue)
+	return nil
+}
+
+func (c *Controller) unitChanged(before, after metav1.Object) {
+	unit, _ := after.(*v1alpha1.Unit)
+	if unit == nil {
+		if before != nil {
+			c.queue.Add(keyOf(before))
+		}
+		return
+	}
+	if command := unit.Status.LastCommand; command != nil && command.Outcome == v1alpha1.CommandAccepted {
+		c.urgency.mark(keyOf(unit))
+	}
+	c.queue.Add(keyOf(unit))
+}
+
+func (c *Controller) controlModuleChanged(before, after metav1.Object) {
+	var concerned []types.NamespacedName
+	if is, _ := after.(*v1alpha1.ControlModule); is != nil {
+		concerned = c.required.set(is)
+	} else if before != nil {
+		concerned = c.required.remove(keyOf(before))
+	}
+	for _, unit := range concerned {
+		c.urgency.mark(unit)
+		c.queue.Add(unit)
+	}
+}
+
+func (c *Controller) moduleChanged(before, after metav1.Object) {
+	was, _ := before.(*v1alpha1.IOModule)
+	is, _ := after.(*v1alpha1.IOModule)
+	if was == nil && is == nil || was != nil && is != nil && moduleOf(was).same(moduleOf(is)) {
+		return
+	}
+	module := is
+	if is == nil {
+		module = was
+		c.newestModules.forget(keyOf(was))
+		c.modulesSeen.forget(keyOf(was))
+	}
+	urgent := is == nil || is.Status.State != v1alpha1.ModuleOnline
+	for _, unit := range c.required.unitsOf(keyOf(module)) {
+		if urgent {
+			c.urgency.mark(unit)
+		}
+		c.queue.Add(unit)
+	}
+}
+
+// onChange turns an informer's three events into one function of before and after, of which one may be nil.
+func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
+	object := func(o any) metav1.Object {
+		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = tombstone.Obj
+		}
+		m, _ := o.(metav1.Object)
+		return m
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(nil, object(o)) },
+		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
+		DeleteFunc: func(o any) { changed(object(o), nil) },
+	}
+}

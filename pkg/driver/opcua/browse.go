@@ -24,6 +24,12 @@ const (
 	maxReferencesPerNode          = 1000
 	maxRoundsWithoutReference     = 3
 	requestsOfDiscoveryPerTimeout = 5
+	// maxReferences bounds what is kept at once, and maxBrowsed how many bytes all that is browsed may have. What does not
+	// fit is missing, and told. A server of 10,000 variables has some 5 MiB to tell.
+	maxReferences = 2 * maxVisited
+	maxBrowsed    = 48 << 20
+	// maxDescribed bounds in the same way what describes what was found.
+	maxDescribed = 32 << 20
 )
 
 // The batches: what a server that names no limit is asked for at first, and at most. A batch grows while the server
@@ -95,11 +101,21 @@ type browser struct {
 	page int
 	// incomplete counts the nodes whose references could not all be had.
 	incomplete int
+	// held is how many references are kept at once.
+	held int
+	// began is what the session had received when the browsing did.
+	began int
 }
 
 func newBrowser(s *session, timeout time.Duration, size int) *browser {
-	return &browser{session: s, timeout: requestsOfDiscoveryPerTimeout * timeout, browse: newBatch(max(size, firstBrowse), 0), read: newBatch(max(size, firstRead), 0)}
+	return &browser{
+		session: s, timeout: requestsOfDiscoveryPerTimeout * timeout, began: s.taken(),
+		browse: newBatch(max(size, firstBrowse), 0), read: newBatch(max(size, firstRead), 0),
+	}
 }
+
+// taken is how many bytes the server has told so far.
+func (b *browser) taken() int { return b.session.taken() - b.began }
 
 // learnLimits reads the server's limits; a server that has none of these nodes has no limits.
 func (b *browser) learnLimits(ctx context.Context) error {
@@ -148,14 +164,65 @@ func (b *browser) attributes(ctx context.Context, all []attribute) ([]sample, er
 			return nil, err
 		}
 		b.read.answered(time.Since(started))
+		if b.taken() > maxBrowsed+maxDescribed {
+			return nil, b.session.malformed("more than %d MiB to describe the channels", (maxBrowsed+maxDescribed)>>20)
+		}
+		for i := range part {
+			part[i].value = slim(part[i].value)
+		}
 		samples = append(samples, part...)
 		all = all[n:]
 	}
 	return samples, nil
 }
 
+// maxTold is how long a text may be that describes a channel, and maxDimensions how many elements an array.
+const (
+	maxTold       = 4096
+	maxDimensions = 64
+)
+
+// slim is a value without what no description of a channel needs: thousands of them are kept at once.
+func slim(value any) any {
+	switch v := value.(type) {
+	case string:
+		if len(v) > maxTold {
+			return nil
+		}
+	case []byte:
+		return nil
+	case nodeID:
+		if len(v.text) > maxIdentifier {
+			return nil
+		}
+	case extensionObject:
+		if len(v.body) > maxTold || len(v.encoding.text) > maxIdentifier {
+			return nil
+		}
+		// It would keep the whole message.
+		return extensionObject{encoding: v.encoding, body: bytes.Clone(v.body)}
+	case []any:
+		if len(v) > maxDimensions {
+			return nil
+		}
+		slimmed := make([]any, len(v))
+		for i, element := range v {
+			if n, ok := element.(uint32); ok {
+				slimmed[i] = n
+			}
+		}
+		return slimmed
+	case variant:
+		return nil
+	case sample:
+		return nil
+	}
+	return value
+}
+
 // references is what each of the nodes refers to forward, hierarchically; a node that may not be browsed has none.
 func (b *browser) references(ctx context.Context, nodes []nodeID) ([][]reference, error) {
+	b.held = 0
 	result := make([][]reference, len(nodes))
 	todo := make([]int, len(nodes))
 	for i := range todo {
@@ -187,6 +254,10 @@ func (b *browser) references(ctx context.Context, nodes []nodeID) ([][]reference
 // The last pass is alone with each node, and takes what it gets.
 func (b *browser) pass(ctx context.Context, nodes []nodeID, todo []int, result [][]reference, size *batch, last bool) (again []int, err error) {
 	for len(todo) > 0 {
+		if b.full() {
+			b.incomplete += len(todo)
+			return nil, nil
+		}
 		n := min(size.size, len(todo))
 		started := time.Now()
 		missed, err := b.once(ctx, nodes, todo[:n], result, last)
@@ -206,6 +277,9 @@ func (b *browser) pass(ctx context.Context, nodes []nodeID, todo []int, result [
 	}
 	return again, nil
 }
+
+// full tells that no more references are taken in.
+func (b *browser) full() bool { return b.held >= maxReferences || b.taken() > maxBrowsed }
 
 // point is a continuation point of the node at an index.
 type point struct {
@@ -234,6 +308,11 @@ func (b *browser) once(ctx context.Context, nodes []nodeID, todo []int, result [
 		}
 		switch {
 		case uint32(status)>>30 < 2:
+			if left := maxReferences - b.held; len(references) > left {
+				references = references[:left:left]
+				b.incomplete++
+			}
+			b.held += len(references)
 			result[index] = append(result[index], references...)
 			if value != nil {
 				points = append(points, point{index, value})
@@ -288,7 +367,7 @@ func (b *browser) once(ctx context.Context, nodes []nodeID, todo []int, result [
 		if barren > maxRoundsWithoutReference*(1+len(points)) {
 			return nil, b.session.malformed("continuation points without end")
 		}
-		if after > maxVisited {
+		if after > maxVisited || b.full() {
 			b.release(ctx, points)
 			points = nil
 			b.incomplete++
@@ -337,6 +416,7 @@ func (d *decoder) browseResult() (status ua.StatusCode, value []byte, references
 		var server uint32
 		r.target, uri, server = d.expandedNodeID()
 		_, r.name = d.qualifiedName()
+		r.name = clip(r.name, maxName)
 		d.localizedText()
 		r.class = d.u32()
 		d.expandedNodeID()
@@ -344,7 +424,7 @@ func (d *decoder) browseResult() (status ua.StatusCode, value []byte, references
 			return status, nil, nil
 		}
 
-		if uri == "" && server == 0 && len(r.target.text) <= maxIdentifier {
+		if uri == "" && server == 0 && len(r.target.text) <= maxIdentifier && len(r.kind.text) <= maxIdentifier {
 			references = append(references, r)
 		}
 	}

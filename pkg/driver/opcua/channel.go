@@ -30,6 +30,11 @@ const (
 	maxChunk = 1 << 16
 	// maxMessage bounds a whole reply, and is offered to the server. What does not fit is asked for in smaller parts.
 	maxMessage = 4 << 20
+	// maxUnasked bounds what a server sends, in bytes, between two replies that somebody waits for. Replies that come too
+	// late are of that kind, and no more than a few; a server that talks on and on would take a core of the probe.
+	maxUnasked = 2 * maxMessage
+	// unaskedChunk is what a chunk counts besides its size.
+	unaskedChunk = 1 << 10
 	// channelLifetime of a security token, and the share of it after which a new one is asked for.
 	channelLifetime = time.Hour
 	renewAfter      = 0.75
@@ -115,6 +120,8 @@ type channel struct {
 	pending  map[uint32]chan reply
 	parts    map[uint32][]byte
 	held     int // bytes in parts
+	unasked  int // bytes that nobody waited for, since the last reply
+	received int // bytes in all replies
 	err      error
 	// silentSince is when the first request was sent that nothing has come back since.
 	silentSince time.Time
@@ -298,10 +305,18 @@ func (c *channel) receive(kind string, final byte, message []byte, last *uint32)
 	waiting := c.pending[id]
 	if waiting == nil {
 		// Too late, or never asked for.
+		if c.unasked += len(d.b) + unaskedChunk; c.unasked > maxUnasked {
+			return fmt.Errorf("%w: more than %d MiB that nobody asked for", errMalformed, maxUnasked>>20)
+		}
 		return nil
 	}
+	c.received += len(d.b)
 	switch final {
 	case 'C':
+		// An empty part costs as much work as any other.
+		if c.unasked += unaskedChunk; c.unasked > maxUnasked {
+			return fmt.Errorf("%w: too many parts", errMalformed)
+		}
 		c.held += len(d.b)
 		if c.held > maxMessage {
 			return fmt.Errorf("%w: more than %d bytes", errMalformed, maxMessage)
@@ -326,6 +341,7 @@ func (c *channel) receive(kind string, final byte, message []byte, last *uint32)
 func (c *channel) deliver(id uint32, r reply) {
 	if waiting := c.pending[id]; waiting != nil {
 		waiting <- r
+		c.unasked = 0
 	}
 	c.forget(id)
 }
@@ -445,6 +461,13 @@ func (c *channel) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
+}
+
+// taken is how many bytes all replies had together.
+func (c *channel) taken() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.received
 }
 
 // silentFor is how long requests have gone unanswered.

@@ -16,11 +16,17 @@ var errMalformed = errors.New("malformed reply")
 // ends the process, and no recover helps.
 const maxDepth = 16
 
+// maxElements bounds how many elements of arrays are kept of one message: an element of a byte takes 16 in memory, and no
+// array that we look at is long. The others are read, since what follows them counts, and dropped.
+const maxElements = 1 << 14
+
 // decoder reads the binary encoding. Every length is checked against what is left before anything is allocated; after
 // the first error all reads return zero values.
 type decoder struct {
 	b   []byte
 	err error
+	// elements is how many are kept.
+	elements int
 }
 
 func (d *decoder) fail() {
@@ -251,7 +257,9 @@ func (d *decoder) variant(depth int) (v variant) {
 		if d.err != nil {
 			return v
 		}
-		elements = append(elements, element)
+		if d.elements++; d.elements <= maxElements {
+			elements = append(elements, element)
+		}
 	}
 	if mask&0x40 != 0 {
 		for range d.count(4) {

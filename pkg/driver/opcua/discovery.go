@@ -24,8 +24,9 @@ const (
 	maxVisited = 200_000
 	// slice is how many nodes are browsed between two looks at the clock.
 	slice = 2000
-	// maxName bounds one element of a channel's path.
+	// maxName bounds one element of a channel's path, and maxPath the whole of it in bytes.
 	maxName = 128
+	maxPath = 1024
 )
 
 // The properties that describe a channel (OPC 10000-8).
@@ -49,8 +50,29 @@ type found struct {
 // visit is a node to be browsed; variable is its place among the found ones, or -1.
 type visit struct {
 	node     nodeID
-	path     string
+	at       *place
 	variable int
+}
+
+// place is a node's name and where it lies. Paths are made of the places of variables alone: those of 200,000 objects would
+// take more than all that the server told.
+type place struct {
+	within *place
+	name   string
+}
+
+// path is the place as it is shown, its beginning if it is too long.
+func (p *place) path() string {
+	var names []string
+	for ; p != nil; p = p.within {
+		names = append(names, p.name)
+	}
+	slices.Reverse(names)
+	path := strings.Join(names, "/")
+	if len(path) > maxPath {
+		path = strings.ToValidUTF8(path[:maxPath], "")
+	}
+	return path
 }
 
 // Channels implements driver.Device by browsing the server's Objects.
@@ -144,7 +166,7 @@ func search(ctx context.Context, b *browser, limit int) (all []found, truncated 
 	for depth := 0; len(level) > 0; depth++ {
 		var next []visit
 		for part := range slices.Chunk(level, slice) {
-			if time.Now().After(until) {
+			if time.Now().After(until) || b.taken() > maxBrowsed {
 				return all, true, nil
 			}
 			nodes := make([]nodeID, len(part))
@@ -175,14 +197,14 @@ func search(ctx context.Context, b *browser, limit int) (all []found, truncated 
 						truncated = true
 						continue
 					}
-					to := visit{node: r.target, path: join(from.path, r.name), variable: -1}
+					to := visit{node: r.target, at: &place{within: from.at, name: r.name}, variable: -1}
 					if r.class == classVariable {
 						if len(all) == limit {
 							truncated = true
 							continue
 						}
 						to.variable = len(all)
-						all = append(all, found{node: to.node, path: to.path})
+						all = append(all, found{node: to.node, path: to.at.path()})
 					}
 					visited[r.target] = struct{}{}
 					next = append(next, to)
@@ -196,14 +218,6 @@ func search(ctx context.Context, b *browser, limit int) (all []found, truncated 
 		level = next
 	}
 	return all, truncated, nil
-}
-
-func join(path, name string) string {
-	name = clip(name, maxName)
-	if path == "" {
-		return name
-	}
-	return path + "/" + name
 }
 
 // describe reads what makes channels of variables.

@@ -23,6 +23,10 @@ const (
 	// sessionTimeout is how long a server keeps the session of a probe that was killed: its default of hours would leave
 	// a server without sessions to give.
 	sessionTimeout = 30 * time.Second
+	// maxNamespaces and maxNamespaceURI bound what is kept of a server's namespaces, in number and bytes; a namespace with no
+	// URI is addressed by its index.
+	maxNamespaces   = 1000
+	maxNamespaceURI = 512
 	// nonceSize of CreateSession.
 	nonceSize = 32
 	// transportProfile is OPC UA TCP with the binary encoding, the only one that we speak.
@@ -518,8 +522,12 @@ func (s *session) readNamespaces(ctx context.Context, timeout time.Duration) err
 		return err
 	}
 	elements, _ := samples[0].value.([]any)
-	for _, element := range elements {
+	for _, element := range elements[:min(len(elements), maxNamespaces)] {
 		uri, _ := element.(string)
+		if len(uri) > maxNamespaceURI {
+			// It stands in every address of its namespace, and is kept as long as the session.
+			uri = ""
+		}
 		s.namespaces = append(s.namespaces, uri)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	kubeinformers "k8s.io/client-go/informers"
@@ -28,11 +30,13 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 	"github.com/fieldplane/fieldplane/pkg/controllers/nodebinding"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
+	"github.com/fieldplane/fieldplane/pkg/controllers/unit"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
+	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
 // EventSource is the component that our Events name.
@@ -62,6 +66,19 @@ func DialProbe(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, network, address)
 }
 
+// noRuntimes reaches no runtime.
+type noRuntimes struct{}
+
+func (noRuntimes) Tell(types.NamespacedName, api.Order) {}
+
+func (noRuntimes) Forget(types.NamespacedName) {}
+
+func (noRuntimes) Report(types.NamespacedName) (api.Report, string, bool) {
+	return api.Report{}, "", false
+}
+
+func (noRuntimes) OnChange(func(types.NamespacedName)) {}
+
 // duty is one controller. Run returns once all it started has stopped.
 type duty interface{ Run(context.Context) error }
 
@@ -74,6 +91,7 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	pods, configMaps := probes.Core().V1().Pods(), probes.Core().V1().ConfigMaps()
 	nodes, namespaces := s.HostInformers.Core().V1().Nodes(), s.HostInformers.Core().V1().Namespaces()
 	modules, controllers := s.Informers.Physical().V1alpha1().IOModules(), s.Informers.Physical().V1alpha1().Controllers()
+	units, controlModules := s.Informers.Physical().V1alpha1().Units(), s.Informers.Physical().V1alpha1().ControlModules()
 	clusters, machines := s.Informers.Talos().V1alpha1().TalosClusters(), s.Informers.Talos().V1alpha1().TalosMachines()
 
 	pods.Informer()
@@ -82,6 +100,8 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	namespaces.Informer()
 	modules.Informer()
 	controllers.Informer()
+	units.Informer()
+	controlModules.Informer()
 	clusters.Informer()
 	machines.Informer()
 
@@ -106,6 +126,12 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
 			},
 			Recorder: recorder, Clock: settings.Clock,
+		})
+		states := iomodule.New(iomodule.Options{
+			Client: s.Client.PhysicalV1alpha1(), Modules: modules, Controllers: controllers,
+			Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Distrusted: probing.Reconsider,
+			Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), DialProbe, settings.Clock),
+			Clock:  settings.Clock,
 		})
 		return map[string]duty{
 			"machineconfiguration": machineconfiguration.New(machineconfiguration.Config{
@@ -137,11 +163,11 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 				Clock: settings.Clock, Random: rand.Float64,
 			}),
 			"networkprobe": probing,
-			"iomodule": iomodule.New(iomodule.Options{
-				Client: s.Client.PhysicalV1alpha1(), Modules: modules, Controllers: controllers,
-				Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Distrusted: probing.Reconsider,
-				Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), DialProbe, settings.Clock),
-				Clock:  settings.Clock,
+			"iomodule":     states,
+			"unit": unit.New(unit.Options{
+				Client: s.Client.PhysicalV1alpha1(), Units: units, ControlModules: controlModules, Modules: modules,
+				Runtimes: noRuntimes{}, Confirmed: states.Confirmed, Recorder: recorder, Clock: settings.Clock,
+				NewEpisode: func() string { return string(uuid.NewUUID()) },
 			}),
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/configuration"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
+	"github.com/fieldplane/fieldplane/pkg/unitruntime/tags"
 	"github.com/fieldplane/fieldplane/pkg/version"
 )
 
@@ -57,6 +58,8 @@ type Settings struct {
 	Namespace string
 	// Probes asks a probe for the channels of a module.
 	Probes channels.Ask
+	// Runtimes reaches the runtime of a Unit.
+	Runtimes tags.Dial
 	// DialMachine reaches configured machines.
 	DialMachine machine.Factory
 	// StoreHealth, when set, is a further check of readiness.
@@ -129,7 +132,8 @@ func New(settings Settings) (*Server, error) {
 	}
 	configurations := configuration.NewReader(server.Client.TalosV1alpha1(), bundles, settings.DialMachine)
 	catalogue := channels.NewReader(server.HostClient.CoreV1(), settings.Probes)
-	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock, catalogue, configurations); err != nil {
+	runtimes := tags.NewRuntimes(server.HostClient.CoreV1(), settings.Runtimes)
+	if err := InstallGroups(generic, scheme, codecs, config.RESTOptionsGetter, settings.Clock, catalogue, configurations, runtimes); err != nil {
 		return nil, err
 	}
 	generic.AddPostStartHookOrDie("start-fieldplane-informers", func(hook genericapiserver.PostStartHookContext) error {

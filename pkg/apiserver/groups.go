@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -25,9 +26,10 @@ import (
 type newStorage func(*runtime.Scheme, generic.RESTOptionsGetter, clock.PassiveClock) (map[string]rest.Storage, error)
 
 // InstallGroups opens the stores and serves both groups. The catalogue is what iomodules/channels shows,
-// configurations what talosmachines/config does.
+// configurations what talosmachines/config does; runtimes are asked for what units/tags does.
 func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme, codecs serializer.CodecFactory,
 	options generic.RESTOptionsGetter, clock clock.WithTicker, catalogue iomodule.Catalogue, configurations talosmachine.Configurations,
+	runtimes unit.Runtimes,
 ) error {
 	parameters := runtime.NewParameterCodec(scheme)
 	groups := []struct {
@@ -35,7 +37,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 		kinds         []newStorage
 	}{
 		{physical.GroupName, physicalv1alpha1.SchemeGroupVersion.Version, []newStorage{
-			newIOModules(catalogue), controller.NewStorage, controlmodule.NewStorage, newUnits(clock),
+			newIOModules(catalogue), controller.NewStorage, newUnits(clock, runtimes),
 		}},
 		{talos.GroupName, talosv1alpha1.SchemeGroupVersion.Version, []newStorage{
 			taloscluster.NewStorage, newTalosMachines(configurations),
@@ -48,9 +50,7 @@ func InstallGroups(server *genericapiserver.GenericAPIServer, scheme *runtime.Sc
 			if err != nil {
 				return err
 			}
-			for path, storage := range kind {
-				served[path] = storage
-			}
+			maps.Copy(served, kind)
 		}
 		info := genericapiserver.NewDefaultAPIGroupInfo(group.name, scheme, parameters, codecs)
 		info.VersionedResourcesStorageMap[group.version] = served
@@ -73,9 +73,19 @@ func newTalosMachines(configurations talosmachine.Configurations) newStorage {
 	}
 }
 
-// newUnits opens units: whoever sends a command waits for what comes of it.
-func newUnits(ticking clock.WithTicker) newStorage {
-	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, _ clock.PassiveClock) (map[string]rest.Storage, error) {
-		return unit.NewStorage(scheme, options, ticking)
+// newUnits opens Units and their ControlModules, in which units/tags looks up what may be written. Whoever sends a command
+// waits for what comes of it, so that the clock ticks.
+func newUnits(ticking clock.WithTicker, runtimes unit.Runtimes) newStorage {
+	return func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
+		served, err := controlmodule.NewStorage(scheme, options, clock)
+		if err != nil {
+			return nil, err
+		}
+		units, err := unit.NewStorage(scheme, options, ticking, served["controlmodules"].(rest.Getter), runtimes)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(served, units)
+		return served, nil
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe/channels"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
+	"github.com/fieldplane/fieldplane/pkg/unitruntime/tags"
 )
 
 const (
@@ -126,6 +127,7 @@ func Run(asked context.Context, options *Options) (err error) {
 		return err
 	}
 
+	controllers := authority.NewControllerClient(credentials.Authority, clock)
 	server, err := apiserver.New(apiserver.Settings{
 		Recommended:        options.Recommended,
 		ServerRun:          options.ServerRun,
@@ -135,7 +137,8 @@ func Run(asked context.Context, options *Options) (err error) {
 		Serving:            serving,
 		ServiceAccountUser: "system:serviceaccount:" + options.Namespace + ":" + options.ServiceAccount,
 		Namespace:          options.Namespace,
-		Probes:             channels.AskProbes(authority.NewControllerClient(credentials.Authority, clock), apiserver.DialProbe, clock),
+		Probes:             channels.AskProbes(controllers, apiserver.DialProbe, clock),
+		Runtimes:           tags.DialRuntimes(controllers, apiserver.DialProbe, clock),
 		DialMachine:        machine.Dial,
 		StoreHealth:        storeHealth,
 		Clock:              clock,

@@ -80,7 +80,7 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 		controller.NewStorage, controlmodule.NewStorage,
 		taloscluster.NewStorage,
 		func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, _ clock.PassiveClock) (map[string]rest.Storage, error) {
-			return unit.NewStorage(scheme, options, clocktesting.NewFakeClock(now))
+			return unit.NewStorage(scheme, options, clocktesting.NewFakeClock(now), nil, nil)
 		},
 		func(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.PassiveClock) (map[string]rest.Storage, error) {
 			return iomodule.NewStorage(scheme, options, clock, nil)
@@ -101,7 +101,7 @@ func kinds(t *testing.T, scheme *runtime.Scheme) []kind {
 			case *object.Subresource:
 				_, name, _ := strings.Cut(path, "/")
 				k.subresources[name] = storage
-			case *iomodule.Channels, *unit.Command, *taloscluster.Discover, *talosmachine.Reboot, *talosmachine.Config:
+			case *iomodule.Channels, *unit.Command, *unit.Tags, *taloscluster.Discover, *talosmachine.Reboot, *talosmachine.Config:
 				// Nothing is written here by PUT, PATCH or apply.
 			default:
 				t.Fatalf("%s is served by a %T, of which no test here knows", path, storage)

@@ -312,7 +312,7 @@ func post(t *testing.T, store *memory, ctx context.Context, spec physical.UnitCo
 	return have, took, err
 }
 
-func outcome(outcome physical.CommandOutcome, message string, state physical.UnitState) func(int, *physical.Unit) {
+func becomes(outcome physical.CommandOutcome, message string, state physical.UnitState) func(int, *physical.Unit) {
 	return func(read int, unit *physical.Unit) {
 		if read == 5 {
 			unit.Status.State = state
@@ -331,10 +331,10 @@ func TestARequestWaitsForWhatBecomesOfItsCommand(t *testing.T) {
 		refused []string
 		atLeast time.Duration
 	}{
-		{name: "done", onRead: outcome(physical.CommandDone, "the Unit runs", physical.UnitRunning), outcome: physical.CommandDone, state: physical.UnitRunning, atLeast: 5 * pause},
-		{name: "refused", onRead: outcome(physical.CommandRefused, "press is Fault", physical.UnitIdle), refused: []string{"START is refused: press is Fault", "these are allowed: START", `"mixer"`}},
-		{name: "expired", onRead: outcome(physical.CommandExpired, "10 s have passed", physical.UnitIdle), refused: []string{"START is expired: 10 s have passed"}},
-		{name: "refused without a word", onRead: outcome(physical.CommandRefused, "", physical.UnitIdle), refused: []string{"no reason was recorded"}},
+		{name: "done", onRead: becomes(physical.CommandDone, "the Unit runs", physical.UnitRunning), outcome: physical.CommandDone, state: physical.UnitRunning, atLeast: 5 * pause},
+		{name: "refused", onRead: becomes(physical.CommandRefused, "press is Fault", physical.UnitIdle), refused: []string{"START is refused: press is Fault", "these are allowed: START", `"mixer"`}},
+		{name: "expired", onRead: becomes(physical.CommandExpired, "10 s have passed", physical.UnitIdle), refused: []string{"START is expired: 10 s have passed"}},
+		{name: "refused without a word", onRead: becomes(physical.CommandRefused, "", physical.UnitIdle), refused: []string{"no reason was recorded"}},
 		{name: "nobody carries it out", outcome: physical.CommandAccepted, state: physical.UnitIdle, atLeast: patience},
 		{name: "superseded", onRead: func(read int, unit *physical.Unit) {
 			if read == 3 {

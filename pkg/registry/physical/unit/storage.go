@@ -11,8 +11,9 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/registry/object"
 )
 
-// NewStorage returns what serves units and its subresources, by path.
-func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.WithTicker) (map[string]rest.Storage, error) {
+// NewStorage returns what serves units and its subresources, by path. The ControlModules and the runtimes are asked while the
+// server serves, and not before.
+func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock clock.WithTicker, controlModules rest.Getter, runtimes Runtimes) (map[string]rest.Storage, error) {
 	served, err := object.NewStorage(object.Kind{
 		Resource:   physical.Resource("units"),
 		Singular:   physical.Resource("unit"),
@@ -27,5 +28,6 @@ func NewStorage(scheme *runtime.Scheme, options generic.RESTOptionsGetter, clock
 	}
 	units, status := served["units"].(rest.Getter), served["units/status"].(*object.Subresource)
 	served["units/command"] = &Command{units: units, status: status, clock: clock}
+	served["units/tags"] = &Tags{units: units, modules: controlModules, status: status, runtimes: runtimes, clock: clock}
 	return served, nil
 }

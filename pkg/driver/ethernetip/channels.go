@@ -26,6 +26,9 @@ const (
 	maxSymbols = 1 << 18
 	// maxDefinition bounds a structure's definition.
 	maxDefinition = 1 << 19
+	// maxDefinitions bounds all definitions of a walk together: they are kept until it ends, and take several times as much
+	// in memory. A controller's own have less than 1 MiB.
+	maxDefinitions = 8 << 20
 )
 
 // The attributes of symbols (1756-PM020, "Symbol object").
@@ -99,7 +102,9 @@ type walk struct {
 	// unsure are the declared channels that must be read to tell whether the device has them as they are declared.
 	unsure    map[int]bool
 	templates map[uint16]*template
-	steps     int
+	// defined is how many bytes of definitions were read.
+	defined int
+	steps   int
 }
 
 // answered tells whether an error is the device's answer to what was asked.
@@ -439,6 +444,10 @@ func (w *walk) readTemplate(id uint16) (*template, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if w.defined += size.bytes; w.defined > maxDefinitions {
+		w.list.Truncated = true
+		return nil, nil
 	}
 	var definition []byte
 	for more := true; more; {

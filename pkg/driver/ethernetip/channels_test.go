@@ -186,6 +186,38 @@ func TestAHostileStructureEnds(t *testing.T) {
 	}
 }
 
+// Req: P-13 (a hostile device)
+func TestDefinitionsTakeLittleMemoryHoweverManyThereAre(t *testing.T) {
+	d := ethernetiptest.New("127.0.0.1:0").Route(1, 0)
+	var members []ethernetiptest.Member
+	for i := range 5000 {
+		// Hidden, so that none of it becomes a channel.
+		members = append(members, ethernetiptest.Member{Name: fmt.Sprintf("__m%040d", i), Type: ethernetiptest.DINT})
+	}
+	const structures = 60
+	for i := range structures {
+		d.Add(fmt.Sprintf("tag%d", i), d.Define(fmt.Sprintf("Large%d", i), members...))
+	}
+	d.Add("Level", ethernetiptest.REAL)
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	dev := open(t, newDriver(), Config{Endpoint: d.Endpoint(), Timeout: time.Second})
+	before := d.Requests()
+	list, err := dev.Channels(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !list.Truncated || !slices.Contains(names(list), "Level") {
+		t.Errorf("truncated %v: %v", list.Truncated, names(list))
+	}
+	// At 4000 bytes a reply.
+	if n := d.Requests() - before; n > 2*maxDefinitions/4000 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 // Req: P-13 (a dimension of 0 was a division by it)
 func TestAnArrayWithoutElementsIsNoChannel(t *testing.T) {
 	dev := plc(t)

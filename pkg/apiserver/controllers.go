@@ -30,6 +30,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 	"github.com/fieldplane/fieldplane/pkg/controllers/nodebinding"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
+	"github.com/fieldplane/fieldplane/pkg/controllers/restored"
 	"github.com/fieldplane/fieldplane/pkg/controllers/unit"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
@@ -58,6 +59,8 @@ type ControllerSettings struct {
 	Elect bool
 	// Identity is this replica's name in the Lease.
 	Identity string
+	// Restored is where it stands that the store was restored from a snapshot.
+	Restored RestoreMarks
 	Clock    clock.WithTicker
 }
 
@@ -171,13 +174,22 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			}),
 		}
 	}
-	lead := func(ctx context.Context) { runDuties(ctx, duties) }
+	afterRestore := restored.New(restored.Config{
+		Client: s.Client, Marks: restoreMarks{settings.Restored}, Recorder: recorder, Clock: settings.Clock,
+		NewID: func() string { return string(uuid.NewUUID()) },
+	})
+	lead := func(ctx context.Context) {
+		if first(ctx, afterRestore.Process, settings.Clock) {
+			runDuties(ctx, duties)
+		}
+	}
 	if settings.Elect {
 		election, err := newElection(s.HostClient, settings.Namespace, settings.Identity)
 		if err != nil {
 			return err
 		}
-		lead = func(ctx context.Context) { election.run(ctx, func(ctx context.Context) { runDuties(ctx, duties) }) }
+		term := lead
+		lead = func(ctx context.Context) { election.run(ctx, term) }
 	}
 
 	// The hooks' own context ends too late: controllers stop before requests drain.

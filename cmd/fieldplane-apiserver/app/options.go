@@ -53,7 +53,7 @@ func NewOptions(components compatibility.ComponentGlobalsRegistry) *Options {
 		ServerRun:      genericoptions.NewServerRunOptionsForComponent(apiserver.ComponentName, components),
 		Logs:           logs.NewOptions(),
 		Components:     components,
-		DataDir:        "/var/lib/fieldplane",
+		DataDir:        defaultDataDir,
 		QuotaBytes:     etcd.DefaultQuotaBytes,
 		Namespace:      os.Getenv("POD_NAMESPACE"),
 		Identity:       os.Getenv("POD_NAME"),

@@ -63,6 +63,7 @@ func NewCommand(ctx context.Context) *cobra.Command {
 		},
 	}
 	command.SetContext(ctx)
+	command.AddCommand(newSnapshotCommand(clock.RealClock{}))
 	if componentsErr == nil {
 		for _, set := range options.Flags().FlagSets {
 			command.Flags().AddFlagSet(set)
@@ -153,6 +154,11 @@ func Run(asked context.Context, options *Options) (err error) {
 	if err := server.AddPublisher(apiServices.ApiregistrationV1().APIServices(), credentials.Authority.CertificatePEM(), clock); err != nil {
 		return err
 	}
+	marks, closeMarks, err := restoreMarks(options)
+	if err != nil {
+		return err
+	}
+	defer closeMarks()
 	if err := server.AddControllers(apiserver.ControllerSettings{
 		Authority:  credentials.Authority,
 		Namespace:  options.Namespace,
@@ -160,6 +166,7 @@ func Run(asked context.Context, options *Options) (err error) {
 		// The lock on the data directory already keeps everybody else out.
 		Elect:    !embedded(storeHealth),
 		Identity: options.Identity,
+		Restored: marks,
 		Clock:    clock,
 	}); err != nil {
 		return err

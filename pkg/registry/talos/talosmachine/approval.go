@@ -16,6 +16,9 @@ import (
 // conditionBackInMaintenance is True on a machine that was configured and answers in maintenance mode again.
 const conditionBackInMaintenance = "BackInMaintenance"
 
+// conditionApprovalLapsed is True on a machine whose approval came from a snapshot and was not acted on in it.
+const conditionApprovalLapsed = "ApprovalLapsed"
+
 const (
 	// conditionReady is what a configured machine says of itself, and Unknown while it is not asked.
 	conditionReady = "Ready"
@@ -42,6 +45,10 @@ func recordApproval(ctx context.Context, clock clock.PassiveClock, machine, stor
 	}
 	if was && !is {
 		unwatch(clock, machine)
+	}
+	// Whoever decides anew has answered it.
+	if is && !was || machine.Spec.Rejected != nil {
+		meta.RemoveStatusCondition(&machine.Status.Conditions, conditionApprovalLapsed)
 	}
 	if is && !was && meta.IsStatusConditionTrue(machine.Status.Conditions, conditionBackInMaintenance) {
 		renew(&machine.Status)

@@ -149,3 +149,34 @@ func TestANewApprovalOfAMachineThatCameBackForgetsWhatItWasSent(t *testing.T) {
 		})
 	}
 }
+
+// Req: A-02, T-13. A decision of before a restore was taken back; whoever decides anew is not told to do so any more.
+func TestADecisionAnswersThatTheFormerOneLapsed(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		decide func(*talos.TalosMachine)
+		stays  bool
+	}{
+		{name: "approved", decide: func(m *talos.TalosMachine) { m.Spec.Approved = ptr.To(true) }},
+		{name: "rejected", decide: func(m *talos.TalosMachine) { m.Spec.Rejected = &talos.MachineRejection{Reason: "scrapped"} }},
+		{name: "neither", decide: func(*talos.TalosMachine) {}, stays: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for path, strategy := range map[string]rest.RESTUpdateStrategy{"": newMain(scheme(), noon), "approval": newApproval(scheme(), noon)} {
+				stored := pending()
+				stored.Status.Conditions = []metav1.Condition{{Type: "ApprovalLapsed", Status: "True", Reason: "Restored"}}
+				machine := stored.DeepCopy()
+				tc.decide(machine)
+				strategy.PrepareForUpdate(as("ada", "update", path), machine, stored)
+				if stays := len(machine.Status.Conditions) == 1; stays != tc.stays {
+					t.Errorf("/%s: conditions %+v", path, machine.Status.Conditions)
+				}
+			}
+			stored := pending()
+			stored.Status.Conditions = []metav1.Condition{{Type: "ApprovalLapsed", Status: "True", Reason: "Restored"}}
+			if have := reason(stored); have != "ApprovalLapsed" {
+				t.Errorf("kubectl get shows %q", have)
+			}
+		})
+	}
+}

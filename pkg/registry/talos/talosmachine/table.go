@@ -54,6 +54,7 @@ func reason(m *talos.TalosMachine) string {
 		// own tells to show the condition's reason rather than its type, which then says enough.
 		own bool
 	}{
+		{conditionApprovalLapsed, metav1.ConditionTrue, false},
 		{conditionBackInMaintenance, metav1.ConditionTrue, false},
 		{"SharesHardware", metav1.ConditionTrue, false},
 		{"Configured", metav1.ConditionFalse, true},

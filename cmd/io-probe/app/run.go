@@ -35,6 +35,8 @@ const (
 	maxConnects = 20
 	// maxConnections to either of the two listeners.
 	maxConnections = 256
+	// bodyTimeout is how long a request's body may take; few have one.
+	bodyTimeout = 5 * time.Second
 	// shutdownTimeout is how long requests under way may take when the program is asked to end.
 	shutdownTimeout = 5 * time.Second
 )
@@ -165,7 +167,7 @@ func counted(dial func(context.Context, string, string) (net.Conn, error), ends 
 
 func newServer(handler http.Handler, requests context.Context, log logr.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           impatient(handler),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -174,6 +176,17 @@ func newServer(handler http.Handler, requests context.Context, log logr.Logger) 
 		BaseContext:  func(net.Listener) context.Context { return requests },
 		ErrorLog:     slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelInfo),
 	}
+}
+
+// impatient does not wait for bodies that do not come: whoever announces one and keeps silent would else have a connection for
+// ever, and all of them would leave the kubelet none for its question whether the probe lives.
+func impatient(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != http.NoBody {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // checkCredentials tells whether peers would accept the probe, before they find out that they do not.

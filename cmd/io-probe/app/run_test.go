@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -351,6 +352,35 @@ func TestTheProgramEndsAtOnceWithStreamsOpen(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %s to end", took)
 	}
+}
+
+// Req: P-11 (whoever reaches the pod cannot make it look dead)
+func TestAPeerThatKeepsSilentLosesItsConnection(t *testing.T) {
+	p := start(t, config())
+	var all sync.WaitGroup
+	for name, sent := range map[string]string{
+		"nothing":              "",
+		"half a header":        "GET /livez HTTP/1.1\r\nHost: x\r\n",
+		"a body that is late":  "GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
+		"a chunk that is late": "POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+	} {
+		for _, to := range []string{p.health, p.address} {
+			all.Go(func() {
+				conn, err := net.Dial("tcp", to)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				_, _ = io.WriteString(conn, sent)
+				_ = conn.SetDeadline(time.Now().Add(2 * bodyTimeout))
+				if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("who sends %s still has the connection after %s", name, 2*bodyTimeout)
+				}
+			})
+		}
+	}
+	all.Wait()
 }
 
 // Req: P-06, P-11

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -31,13 +30,14 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/nodebinding"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/controllers/restored"
+	"github.com/fieldplane/fieldplane/pkg/controllers/runtimelink"
 	"github.com/fieldplane/fieldplane/pkg/controllers/unit"
+	"github.com/fieldplane/fieldplane/pkg/controllers/unitruntime"
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
-	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
 // EventSource is the component that our Events name.
@@ -52,8 +52,8 @@ type ControllerSettings struct {
 	Authority *authority.Authority
 	// Namespace is the server's own: bundles and the Lease are there.
 	Namespace string
-	// ProbeImage is io-probe's.
-	ProbeImage string
+	// ProbeImage is io-probe's, RuntimeImage unit-runtime's.
+	ProbeImage, RuntimeImage string
 	// Elect has replicas agree by a Lease on which of them runs the controllers.
 	// The embedded store's lock makes that needless.
 	Elect bool
@@ -64,23 +64,10 @@ type ControllerSettings struct {
 	Clock    clock.WithTicker
 }
 
-// DialProbe opens a connection to a probe, which is in this cluster or lost.
+// DialProbe opens a connection to a probe or a runtime, which is in this cluster or lost.
 func DialProbe(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, network, address)
 }
-
-// noRuntimes reaches no runtime.
-type noRuntimes struct{}
-
-func (noRuntimes) Tell(types.NamespacedName, api.Order) {}
-
-func (noRuntimes) Forget(types.NamespacedName) {}
-
-func (noRuntimes) Report(types.NamespacedName) (api.Report, string, bool) {
-	return api.Report{}, "", false
-}
-
-func (noRuntimes) OnChange(func(types.NamespacedName)) {}
 
 // duty is one controller. Run returns once all it started has stopped.
 type duty interface{ Run(context.Context) error }
@@ -92,6 +79,9 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	probes := kubeinformers.NewSharedInformerFactoryWithOptions(s.HostClient, 0,
 		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = probepod.KindLabel }))
 	pods, configMaps := probes.Core().V1().Pods(), probes.Core().V1().ConfigMaps()
+	runtimes := kubeinformers.NewSharedInformerFactoryWithOptions(s.HostClient, 0,
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = probepod.RuntimeLabel }))
+	runtimePods, runtimeConfigMaps := runtimes.Core().V1().Pods(), runtimes.Core().V1().ConfigMaps()
 	nodes, namespaces := s.HostInformers.Core().V1().Nodes(), s.HostInformers.Core().V1().Namespaces()
 	modules, controllers := s.Informers.Physical().V1alpha1().IOModules(), s.Informers.Physical().V1alpha1().Controllers()
 	units, controlModules := s.Informers.Physical().V1alpha1().Units(), s.Informers.Physical().V1alpha1().ControlModules()
@@ -99,6 +89,8 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 
 	pods.Informer()
 	configMaps.Informer()
+	runtimePods.Informer()
+	runtimeConfigMaps.Informer()
 	nodes.Informer()
 	namespaces.Informer()
 	modules.Informer()
@@ -120,21 +112,33 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 		return err
 	}
 
+	ensureCertificate := func(ctx context.Context, namespace string) error {
+		return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
+	}
+	ours := authority.NewControllerClient(settings.Authority, settings.Clock)
+
 	duties := func() map[string]duty {
 		probing := networkprobe.New(networkprobe.Options{
 			Image: settings.ProbeImage, Host: s.HostClient,
 			Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Namespaces: namespaces,
 			Modules: modules, Controllers: controllers,
-			EnsureCertificate: func(ctx context.Context, namespace string) error {
-				return pki.EnsureNamespaceCertificate(ctx, s.HostClient.CoreV1(), settings.Authority, settings.Clock, namespace)
-			},
-			Recorder: recorder, Clock: settings.Clock,
+			EnsureCertificate: ensureCertificate, Recorder: recorder, Clock: settings.Clock,
 		})
 		states := iomodule.New(iomodule.Options{
 			Client: s.Client.PhysicalV1alpha1(), Modules: modules, Controllers: controllers,
 			Pods: pods, ConfigMaps: configMaps, Nodes: nodes, Distrusted: probing.Reconsider,
-			Follow: iomodule.FollowProbes(authority.NewControllerClient(settings.Authority, settings.Clock), DialProbe, settings.Clock),
+			Follow: iomodule.FollowProbes(ours, DialProbe, settings.Clock),
 			Clock:  settings.Clock,
+		})
+		running := unitruntime.New(unitruntime.Options{
+			Image: settings.RuntimeImage, Host: s.HostClient, Client: s.Client.PhysicalV1alpha1(),
+			Pods: runtimePods, ConfigMaps: runtimeConfigMaps, ProbePods: pods, Nodes: nodes, Namespaces: namespaces,
+			Units: units, ControlModules: controlModules, Modules: modules,
+			EnsureCertificate: ensureCertificate, Recorder: recorder, Clock: settings.Clock,
+		})
+		links := runtimelink.New(runtimelink.Options{
+			Pods: runtimePods, Connect: runtimelink.ConnectRuntimes(ours, DialProbe, settings.Clock),
+			Distrusted: running.Reconsider, Clock: settings.Clock,
 		})
 		return map[string]duty{
 			"machineconfiguration": machineconfiguration.New(machineconfiguration.Config{
@@ -167,9 +171,11 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			}),
 			"networkprobe": probing,
 			"iomodule":     states,
+			"unitruntime":  running,
+			"runtimelink":  links,
 			"unit": unit.New(unit.Options{
 				Client: s.Client.PhysicalV1alpha1(), Units: units, ControlModules: controlModules, Modules: modules,
-				Runtimes: noRuntimes{}, Confirmed: states.Confirmed, Recorder: recorder, Clock: settings.Clock,
+				Runtimes: links, Confirmed: states.Confirmed, Recorder: recorder, Clock: settings.Clock,
 				NewEpisode: func() string { return string(uuid.NewUUID()) },
 			}),
 		}
@@ -197,6 +203,7 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 	if err := s.Generic.AddPostStartHook("start-fieldplane-controllers", func(hook genericapiserver.PostStartHookContext) error {
 		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: s.HostClient.CoreV1().Events("")})
 		probes.Start(hook.Done())
+		runtimes.Start(hook.Done())
 		running.start(hook.Context, lead)
 		return nil
 	}); err != nil {

@@ -42,6 +42,8 @@ type Options struct {
 	ServiceName string
 	// ProbeImage is the image of io-probe pods.
 	ProbeImage string
+	// RuntimeImage is the image of the pods of Units' runtimes.
+	RuntimeImage string
 	// Identity is this replica's name in the Lease.
 	Identity string
 }
@@ -60,6 +62,7 @@ func NewOptions(components compatibility.ComponentGlobalsRegistry) *Options {
 		ServiceAccount: "fieldplane-apiserver",
 		ServiceName:    "fieldplane-apiserver",
 		ProbeImage:     "ghcr.io/fieldplane/io-probe:v" + version.Version,
+		RuntimeImage:   "ghcr.io/fieldplane/unit-runtime:v" + version.Version,
 	}
 	if o.Identity == "" {
 		o.Identity, _ = os.Hostname()
@@ -91,6 +94,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	ours.StringVar(&o.ServiceAccount, "service-account", o.ServiceAccount, "Name of the server's ServiceAccount.")
 	ours.StringVar(&o.ServiceName, "service-name", o.ServiceName, "Name of the Service through which the host cluster reaches the server.")
 	ours.StringVar(&o.ProbeImage, "io-probe-image", o.ProbeImage, "Image of the io-probe pods.")
+	ours.StringVar(&o.RuntimeImage, "unit-runtime-image", o.RuntimeImage, "Image of the pods of Units' runtimes.")
 	ours.StringVar(&o.Identity, "leader-election-identity", o.Identity, "Name of this replica in the Lease. Default: $POD_NAME or the host name.")
 
 	// Flags of the libraries: the recommended options hold most of them, and
@@ -149,6 +153,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ProbeImage == "" {
 		errs = append(errs, fmt.Errorf("--io-probe-image must name the image of the io-probe pods"))
+	}
+	if o.RuntimeImage == "" {
+		errs = append(errs, fmt.Errorf("--unit-runtime-image must name the image of the pods of Units' runtimes"))
 	}
 	// Nobody can be elected without a name, and the server would run without its controllers.
 	if !o.EmbeddedEtcd() && o.Identity == "" {

@@ -162,7 +162,7 @@ func Run(asked context.Context, options *Options) (err error) {
 	if err := server.AddControllers(apiserver.ControllerSettings{
 		Authority:  credentials.Authority,
 		Namespace:  options.Namespace,
-		ProbeImage: options.ProbeImage,
+		ProbeImage: options.ProbeImage, RuntimeImage: options.RuntimeImage,
 		// The lock on the data directory already keeps everybody else out.
 		Elect:    !embedded(storeHealth),
 		Identity: options.Identity,

@@ -2,10 +2,10 @@ package runtimelink
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -249,5 +249,5 @@ func (l *link) look() (api.Report, bool) {
 // sameReport tells whether two reports differ in nothing but their time.
 func sameReport(a, b api.Report) bool {
 	a.Runtime.Time = b.Runtime.Time
-	return equality.Semantic.DeepEqual(a, b)
+	return reflect.DeepEqual(a, b)
 }

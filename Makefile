@@ -3,7 +3,7 @@
 LOCAL := $(CURDIR)/_local
 BIN := $(LOCAL)/bin
 TOOLS := $(LOCAL)/tools
-PROGRAMS := ./cmd/fieldplane-apiserver ./cmd/io-probe ./cmd/kubectl-fieldplane
+PROGRAMS := ./cmd/fieldplane-apiserver ./cmd/io-probe ./cmd/unit-runtime ./cmd/kubectl-fieldplane
 
 .PHONY: build build-test run up down test test-unit test-integration bench verify codegen clean
 

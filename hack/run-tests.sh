@@ -10,7 +10,7 @@ unit)
 	hack/prerequisites.sh
 	# The race detector, where it does not mean to compile an API server twice. It makes a test many times slower: those
 	# that try everything try less under it, and all of it without.
-	raced=$(go list ./pkg/driver/... ./pkg/probe/... ./pkg/controllers/... ./pkg/talos/... ./cmd/io-probe/...)
+	raced=$(go list ./pkg/driver/... ./pkg/probe/... ./pkg/controllers/... ./pkg/talos/... ./pkg/unitruntime/... ./cmd/io-probe/... ./cmd/unit-runtime/...)
 	exhaustive=$(grep -rl --include='*_test.go' 'testing\.Short()' pkg cmd | xargs -r -n1 dirname | sort -u | sed 's|^|./|')
 	go test -race -short -cover -timeout 15m $raced
 	go test -cover -timeout 15m $exhaustive $(go list ./... | grep -vxF "$raced" | grep -v /generated/)

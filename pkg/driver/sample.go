@@ -14,6 +14,7 @@ const (
 	StatusGood                     StatusCode = 0
 	StatusBadNoCommunication       StatusCode = 0x80310000
 	StatusBadWaitingForInitialData StatusCode = 0x80320000
+	StatusBadNotReadable           StatusCode = 0x803A0000
 	StatusUncertainLastUsableValue StatusCode = 0x40900000
 	StatusBadConfigurationError    StatusCode = 0x80890000
 	StatusBadDeviceFailure         StatusCode = 0x808B0000
@@ -35,6 +36,7 @@ func (s StatusCode) String() string {
 		StatusGood:                     "Good",
 		StatusBadNoCommunication:       "Bad_NoCommunication",
 		StatusBadWaitingForInitialData: "Bad_WaitingForInitialData",
+		StatusBadNotReadable:           "Bad_NotReadable",
 		StatusUncertainLastUsableValue: "Uncertain_LastUsableValue",
 		StatusBadConfigurationError:    "Bad_ConfigurationError",
 		StatusBadDeviceFailure:         "Bad_DeviceFailure",

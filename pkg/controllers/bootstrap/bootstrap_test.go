@@ -140,6 +140,11 @@ func TestAnEtcdThatIsThereIsFoundAndNothingIsSent(t *testing.T) {
 		},
 		{name: "on one whose configuration was forgotten", has: 2, machines: []runtime.Object{controlPlane(1), controlPlane(2, unconfigured)}, reason: reasonEtcdFound, on: 2},
 		{name: "on one whose approval was forgotten", has: 2, machines: []runtime.Object{controlPlane(1), controlPlane(2, pending)}, reason: reasonEtcdFound, on: 2},
+		{
+			name:     "on one whose approval was forgotten, and with it that the recorded one was replaced",
+			recorded: &v1alpha1.ClusterBootstrap{MachineName: uuid(1), Endpoint: address(1), IntendedAt: &at},
+			has:      2, machines: []runtime.Object{controlPlane(1), controlPlane(2, pending)}, reason: reasonEtcdFound, on: 2,
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

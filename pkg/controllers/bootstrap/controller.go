@@ -86,6 +86,8 @@ type Controller struct {
 	dial            machine.Factory
 
 	vain *vainIntents
+	// swept are the clusters of which everybody was asked in the life of this controller.
+	swept sync.Map
 }
 
 // New returns a controller that does nothing before Run.
@@ -124,6 +126,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 			if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
 				c.vain.forget(cluster.UID)
+				c.swept.Delete(cluster.UID)
 			}
 		},
 	})

@@ -100,8 +100,9 @@ func (c *Controller) advance(ctx context.Context, cluster *v1alpha1.TalosCluster
 		return decided.verdict, nil
 	}
 
-	// Once, before it is decided for the first time whose the cluster's etcd will be.
-	if !intended(cluster.Status.Bootstrap) {
+	// Before it is decided for the first time whose the cluster's etcd will be; and once after each start, however long ago that was
+	// decided: the store may have been restored since, and know nothing of an etcd that came after the snapshot.
+	if _, swept := c.swept.Load(cluster.UID); !swept || !intended(cluster.Status.Bootstrap) {
 		answers = append(answers, c.ask(ctx, strangers, secrets, sweeps, sweepTimeout)...)
 		if ctx.Err() != nil {
 			return verdict{}, ctx.Err()
@@ -110,6 +111,8 @@ func (c *Controller) advance(ctx context.Context, cluster *v1alpha1.TalosCluster
 		if decided = c.decide(cluster, answers, hash); decided.target == nil {
 			return decided.verdict, nil
 		}
+
+		c.swept.Store(cluster.UID, true)
 	}
 
 	// Somebody may have approved, or lost, a control plane since.

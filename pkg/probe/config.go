@@ -16,8 +16,13 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/driver"
 )
 
-// maxTimeout of a request, for every driver (P-16).
-const maxTimeout = time.Second
+const (
+	// maxTimeout of a request, for every driver (P-16).
+	maxTimeout = time.Second
+	// minPeriod and maxPeriod are wider than what admission allows; beyond them a probe would do nothing but check, or never.
+	minPeriod = 10 * time.Millisecond
+	maxPeriod = time.Hour
+)
 
 // Config is one version of the config file.
 type Config struct {
@@ -116,8 +121,8 @@ func parseModule(raw encodingjson.RawMessage) Module {
 // file would stop measuring everything over one number.
 func checkSettings(p *v1alpha1.ProbeSettings) *driver.Error {
 	switch {
-	case p.Period.Duration <= 0:
-		return configurationError("spec.probe.period is %s, and must be positive", p.Period.Duration)
+	case p.Period.Duration < minPeriod || p.Period.Duration > maxPeriod:
+		return configurationError("spec.probe.period is %s, and must be from %s to %s", p.Period.Duration, minPeriod, maxPeriod)
 	case p.Timeout.Duration <= 0 || p.Timeout.Duration > maxTimeout:
 		return configurationError("spec.probe.timeout is %s, and must be positive and at most %s", p.Timeout.Duration, maxTimeout)
 	case *p.FailureThreshold < 1:

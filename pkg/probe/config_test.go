@@ -37,6 +37,8 @@ func TestParseConfigReportsABadEntryAndKeepsTheOthers(t *testing.T) {
 		{"a wrong type", `{"name":"bad","generation":"1","spec":{}}`, "cannot unmarshal"},
 		{"a period of zero", `{"name":"bad","spec":{"protocol":"modbus","probe":{"period":"0s"}}}`, "spec.probe.period"},
 		{"a timeout beyond 1 s", `{"name":"bad","spec":{"protocol":"modbus","probe":{"timeout":"2s"}}}`, "spec.probe.timeout"},
+		{"a period that leaves no time for anything else", `{"name":"bad","spec":{"protocol":"modbus","probe":{"period":"1ns"}}}`, "spec.probe.period"},
+		{"a period that never ends", `{"name":"bad","spec":{"protocol":"modbus","probe":{"period":"2562047h"}}}`, "spec.probe.period"},
 		{"a threshold of zero", `{"name":"bad","spec":{"protocol":"modbus","probe":{"failureThreshold":0}}}`, "spec.probe.failureThreshold"},
 		{"a success threshold of zero", `{"name":"bad","spec":{"protocol":"modbus","probe":{"successThreshold":0}}}`, "spec.probe.successThreshold"},
 	} {

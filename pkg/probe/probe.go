@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,8 @@ type Options struct {
 	BootID   string
 	Log      logr.Logger
 	Registry *prometheus.Registry
+	// Stalled is how long this process was not run at a stretch since a time; nil is never.
+	Stalled func(since time.Time) time.Duration
 }
 
 // Probe supervises the modules of the config in force.
@@ -152,6 +155,7 @@ func (p *Probe) applyModule(m Module) {
 		own:     &moduleMetrics{},
 		log:     p.options.Log,
 		episode: p.nextEpisode,
+		stalled: p.options.Stalled,
 		debounce: debounce{
 			failureThreshold: int(*m.Spec.Probe.FailureThreshold),
 			successThreshold: int(*m.Spec.Probe.SuccessThreshold),
@@ -184,7 +188,7 @@ func (p *Probe) report(m Module, err error) {
 	p.catalogue.remove(m.Name)
 	p.modules.remove(m.Name)
 	state := unmeasured(m, p.options.Clock.Now())
-	state.Reason, state.Message = string(driver.ReasonOf(err)), causeOf(err)
+	state.Reason, state.Message = string(driver.ReasonOf(err)), printable(causeOf(err))
 	p.states.set(state, 0)
 	p.options.Log.Info("Module cannot be supervised", "module", m.Name, "reason", state.Reason, "message", state.Message)
 }
@@ -211,12 +215,17 @@ func (p *Probe) end(supervisors []*supervisor) {
 	for _, s := range supervisors {
 		s.cancel()
 	}
+	// A device may take a second to be closed, and hundreds of them may be: their successors wait for that.
+	var closing sync.WaitGroup
 	for _, s := range supervisors {
-		s.stop()
-		if err := p.shut(s); err != nil {
-			p.options.Log.Error(err, "Closing the device", "module", s.module.Name)
-		}
+		closing.Go(func() {
+			s.stop()
+			if err := p.shut(s); err != nil {
+				p.options.Log.Error(err, "Closing the device", "module", s.module.Name)
+			}
+		})
 	}
+	closing.Wait()
 }
 
 // Stop ends all supervisors and closes their connections. The states stay as they were.

@@ -35,8 +35,9 @@ type fakeDevice struct {
 
 	discover   func(ctx context.Context, limit int) (driver.ChannelList, error)
 	discovered int
-	// panics: Open and Close do.
+	// panics: Open and Close do. slow is how long Close takes.
 	panics bool
+	slow   time.Duration
 }
 
 func (f *fakeDevice) Check(ctx context.Context) (driver.Answer, error) {
@@ -75,6 +76,7 @@ func (f *fakeDevice) Channels(ctx context.Context, limit int) (driver.ChannelLis
 }
 
 func (f *fakeDevice) Close() error {
+	time.Sleep(f.slow)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed++

@@ -48,6 +48,7 @@ type supervisor struct {
 	own       *moduleMetrics
 	log       logr.Logger
 	episode   func() string
+	stalled   func(since time.Time) time.Duration
 	debounce  debounce
 	discovery discovery
 
@@ -178,6 +179,7 @@ func (s *supervisor) step(ctx context.Context) {
 		return
 	}
 	now := s.clock.Now()
+	err = s.excuse(started, err)
 	o := success
 	switch {
 	case err != nil && driver.ReasonOf(err) == driver.ReasonNotMeasured:
@@ -197,6 +199,22 @@ func (s *supervisor) step(ctx context.Context) {
 	}
 }
 
+// stallShare is the share of a request's time in which this process may not have run, for its silence to count.
+const stallShare = 0.5
+
+// excuse makes a silence that may be our own fault no news: the device's answer may have lain here unread (P-07). Should that
+// go on, the measurement becomes stale, and the module Unknown.
+func (s *supervisor) excuse(started time.Time, err error) error {
+	if err == nil || s.stalled == nil || driver.ReasonOf(err) != driver.ReasonTimeout {
+		return err
+	}
+	stall := s.stalled(started)
+	if float64(stall) < stallShare*float64(s.module.Spec.Probe.Timeout.Duration) {
+		return err
+	}
+	return &driver.Error{Reason: driver.ReasonNotMeasured, Err: fmt.Errorf("this probe was not run for %s while it waited: %w", stall.Round(time.Millisecond), err)}
+}
+
 // settle moves the state by the outcome of a check.
 func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err error) {
 	before := s.debounce.verdict
@@ -210,7 +228,7 @@ func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err 
 	}
 	switch {
 	case after == connected && o == success:
-		s.state.Reason, s.state.Message, s.state.Health = api.ReasonConnected, answer.Message, answer.Health
+		s.state.Reason, s.state.Message, s.state.Health = api.ReasonConnected, printable(answer.Message), answer.Health
 		if answer.Reason != "" {
 			s.state.Reason = string(answer.Reason)
 		}
@@ -218,7 +236,7 @@ func (s *supervisor) settle(now time.Time, o outcome, answer driver.Answer, err 
 			s.state.Health = driver.HealthNormal
 		}
 	case after == disconnected && o == failure:
-		s.state.Reason, s.state.Message, s.state.Health = string(driver.ReasonOf(err)), causeOf(err), driver.HealthFailure
+		s.state.Reason, s.state.Message, s.state.Health = string(driver.ReasonOf(err)), printable(causeOf(err)), driver.HealthFailure
 	}
 	if after != before {
 		s.state.Found, s.state.Connected, s.state.Since = true, after == connected, now

@@ -28,6 +28,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/pulse"
 )
 
 const (
@@ -90,6 +91,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 			Help: "Endpoints of devices, with what their modules must agree in to share one; each has at most one connection.",
 		}, func() float64 { return float64(devices.Endpoints()) }),
 	)
+	beat := pulse.New(clock.RealClock{})
 	p := probe.New(probe.Options{
 		Open:     devices.Open,
 		Clock:    clock.RealClock{},
@@ -97,6 +99,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 		BootID:   hex.EncodeToString(random[:8]),
 		Log:      log,
 		Registry: registry,
+		Stalled:  beat.Longest,
 	})
 	credentials := api.FileCredentials(o.TLSDir, func(err error) {
 		log.Error(err, "The new certificate files are refused; the former ones stay in force")
@@ -126,6 +129,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	serve("--health-listen", health, netutil.LimitListener(healthListener, maxConnections))
 
 	loadingCtx, endLoading := context.WithCancel(ctx)
+	loading.Go(func() { beat.Run(loadingCtx) })
 	loading.Go(func() {
 		file := probe.ConfigFile[*probe.Config]{Path: o.Config, Clock: clock.RealClock{}, Log: log, Parse: probe.ParseConfig, Apply: p.Apply, Refuse: p.Refuse}
 		file.Run(loadingCtx)

@@ -27,8 +27,8 @@ type Device interface {
 	// with Answered set; a channel that cannot be what it says is told without asking.
 	Read(ctx context.Context, channels []Channel) ([]Sample, error)
 
-	// Write writes one channel's raw value, of the channel's data type and before scaling. It is never sent twice; after an
-	// Error without Answered nobody knows whether it was done.
+	// Write writes one channel's raw value, of the channel's data type and before scaling. It is never sent twice; MaybeDone tells
+	// whether one that failed may have been done all the same.
 	Write(ctx context.Context, channel Channel, value any) error
 
 	// Channels lists what the device has, found and declared, at most limit (0 is MaxChannels), bounded in time by ctx. It

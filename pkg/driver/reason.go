@@ -60,6 +60,8 @@ const (
 	// ReasonNotMeasured: our own side had no turn to ask, so that nothing is known; it is no verdict on the device
 	// (P-07: what was not measured is Unknown).
 	ReasonNotMeasured Reason = "NotMeasured"
+	// ReasonProbeUnavailable: the probe that speaks with the device for us does not answer, or does not supervise it (P-11).
+	ReasonProbeUnavailable Reason = "ProbeUnavailable"
 )
 
 // Error is the error of every Device call.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -9,12 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/probe/api"
 )
 
 // metrics are the probe's own; they carry no module names, for they are served to anybody.
 type metrics struct {
 	checks       *prometheus.CounterVec
 	discoveries  *prometheus.CounterVec
+	requests     *prometheus.CounterVec
 	duration     prometheus.Histogram
 	configErrors prometheus.Counter
 	watches      prometheus.Gauge
@@ -30,6 +33,10 @@ func newMetrics(registry *prometheus.Registry, p *Probe) *metrics {
 			Name: "fieldplane_probe_discoveries_total",
 			Help: "Discoveries of channels by how they ended: Discovered or the reason.",
 		}, []string{"reason"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fieldplane_probe_device_requests_total",
+			Help: "Requests of others to devices, by what was asked (check, read, write) and how they ended: Done or the reason.",
+		}, []string{"request", "reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "fieldplane_probe_check_duration_seconds",
 			Help:    "How long a check took, waiting for its turn included.",
@@ -44,7 +51,7 @@ func newMetrics(registry *prometheus.Registry, p *Probe) *metrics {
 			Help: "Followers of the modules' states.",
 		}),
 	}
-	registry.MustRegister(m.checks, m.discoveries, m.duration, m.configErrors, m.watches, &modulesCollector{probe: p, desc: prometheus.NewDesc(
+	registry.MustRegister(m.checks, m.discoveries, m.requests, m.duration, m.configErrors, m.watches, &modulesCollector{probe: p, desc: prometheus.NewDesc(
 		"fieldplane_probe_modules", "Modules by state.", []string{"state"}, nil)},
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "fieldplane_probe_config_valid",
@@ -73,6 +80,17 @@ func (m *metrics) discovered(err error) {
 		reason = string(driver.ReasonOf(err))
 	}
 	m.discoveries.WithLabelValues(reason).Inc()
+}
+
+// requested counts a request to a device.
+func (m *metrics) requested(request string, err error) {
+	reason := "Done"
+	if failure, ok := errors.AsType[*api.Error](err); ok {
+		reason = string(failure.Reason)
+	} else if err != nil {
+		reason = string(driver.ReasonOf(err))
+	}
+	m.requests.WithLabelValues(request, reason).Inc()
 }
 
 // modulesCollector counts the modules when it is asked.

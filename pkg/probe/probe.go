@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -51,6 +52,11 @@ type Probe struct {
 	mu          sync.Mutex
 	configHash  string
 	configError string
+	// shared are the supervisors whose devices others may use, refused what is wrong with the broken modules, both by uid.
+	shared  map[string]*supervisor
+	refused map[string]*driver.Error
+	// writes is the order of the writes to each module, by name.
+	writes map[string]*writeOrder
 }
 
 // New returns a probe of nothing.
@@ -63,6 +69,9 @@ func New(o Options) *Probe {
 		modules:     newModulesMetrics(),
 		supervisors: map[string]*supervisor{},
 		broken:      map[string]Module{},
+		shared:      map[string]*supervisor{},
+		refused:     map[string]*driver.Error{},
+		writes:      map[string]*writeOrder{},
 	}
 	p.metrics = newMetrics(o.Registry, p)
 	return p
@@ -91,9 +100,9 @@ func (p *Probe) Apply(c *Config) {
 	for _, s := range ending {
 		p.forget(s.module.Name)
 	}
-	for name := range p.broken {
+	for name, m := range p.broken {
 		if _, ok := wanted[name]; !ok {
-			delete(p.broken, name)
+			p.mend(m)
 			p.forget(name)
 		}
 	}
@@ -114,6 +123,17 @@ func (p *Probe) forget(name string) {
 	p.states.remove(name)
 	p.catalogue.remove(name)
 	p.modules.remove(name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.writes, name)
+}
+
+// mend takes a module out of those that cannot be supervised.
+func (p *Probe) mend(m Module) {
+	delete(p.broken, m.Name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.refused, m.UID)
 }
 
 func (p *Probe) applyModule(m Module) {
@@ -140,7 +160,9 @@ func (p *Probe) applyModule(m Module) {
 		p.end([]*supervisor{old})
 		delete(p.supervisors, m.Name)
 	}
-	delete(p.broken, m.Name)
+	if broken, ok := p.broken[m.Name]; ok {
+		p.mend(broken)
+	}
 	if err != nil {
 		p.report(m, err)
 		return
@@ -161,6 +183,7 @@ func (p *Probe) applyModule(m Module) {
 			successThreshold: int(*m.Spec.Probe.SuccessThreshold),
 		},
 		discovery: discovery{places: p.discoveries, catalogue: p.catalogue, outcomes: make(chan discovered, 1)},
+		sharing:   newSharing(),
 	}
 	s.generation.Store(m.Generation)
 	s.state = unmeasured(m, p.options.Clock.Now())
@@ -172,6 +195,13 @@ func (p *Probe) applyModule(m Module) {
 	p.modules.put(m.Name, s.own)
 	p.started++
 	p.supervisors[m.Name] = s
+	p.mu.Lock()
+	if p.writes[m.Name] == nil {
+		p.writes[m.Name] = newWriteOrder()
+	}
+	s.writes = p.writes[m.Name]
+	p.shared[m.UID] = s
+	p.mu.Unlock()
 	s.start()
 }
 
@@ -190,6 +220,9 @@ func (p *Probe) report(m Module, err error) {
 	state := unmeasured(m, p.options.Clock.Now())
 	state.Reason, state.Message = string(driver.ReasonOf(err)), printable(causeOf(err))
 	p.states.set(state, 0)
+	p.mu.Lock()
+	p.refused[m.UID] = &driver.Error{Reason: driver.ReasonOf(err), Err: errors.New(causeOf(err))}
+	p.mu.Unlock()
 	p.options.Log.Info("Module cannot be supervised", "module", m.Name, "reason", state.Reason, "message", state.Message)
 }
 
@@ -218,7 +251,13 @@ func (p *Probe) end(supervisors []*supervisor) {
 	// A device may take a second to be closed, and hundreds of them may be: their successors wait for that.
 	var closing sync.WaitGroup
 	for _, s := range supervisors {
+		p.mu.Lock()
+		if p.shared[s.module.UID] == s {
+			delete(p.shared, s.module.UID)
+		}
+		p.mu.Unlock()
 		closing.Go(func() {
+			s.sharing.end()
 			s.stop()
 			if err := p.shut(s); err != nil {
 				p.options.Log.Error(err, "Closing the device", "module", s.module.Name)

@@ -35,6 +35,8 @@ type fakeDevice struct {
 
 	discover   func(ctx context.Context, limit int) (driver.ChannelList, error)
 	discovered int
+	read       func(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error)
+	write      func(ctx context.Context, channel driver.Channel, value any) error
 	// panics: Open and Close do. slow is how long Close takes.
 	panics bool
 	slow   time.Duration
@@ -58,11 +60,19 @@ func (f *fakeDevice) Identify(context.Context) (driver.Identity, error) {
 	return f.identity, nil
 }
 
-func (f *fakeDevice) Read(context.Context, []driver.Channel) ([]driver.Sample, error) {
-	return nil, errors.ErrUnsupported
+func (f *fakeDevice) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
+	if f.read == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return f.read(ctx, channels)
 }
 
-func (f *fakeDevice) Write(context.Context, driver.Channel, any) error { return errors.ErrUnsupported }
+func (f *fakeDevice) Write(ctx context.Context, channel driver.Channel, value any) error {
+	if f.write == nil {
+		return errors.ErrUnsupported
+	}
+	return f.write(ctx, channel, value)
+}
 
 func (f *fakeDevice) Channels(ctx context.Context, limit int) (driver.ChannelList, error) {
 	f.mu.Lock()

@@ -23,7 +23,7 @@ const (
 // MetricsPath serves the probe's metrics and those of its modules.
 const MetricsPath = "/metrics"
 
-// Handler serves the modules' states, their channels and their metrics. It must be reached over TLS with
+// Handler serves the modules' states, their channels, their devices and their metrics. It must be reached over TLS with
 // api.ServerConfig only.
 func (p *Probe) Handler() http.Handler {
 	modules := prometheus.NewRegistry()
@@ -47,6 +47,7 @@ func (p *Probe) Handler() http.Handler {
 		}
 	})
 	mux.HandleFunc("GET "+api.ModulesPath+"/{module}/channels", p.serveChannels)
+	p.handleDevices(mux)
 	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(prometheus.Gatherers{p.options.Registry, modules}, promhttp.HandlerOpts{}))
 	return mux
 }

@@ -32,7 +32,7 @@ const (
 	identifyAgain = 10 * time.Minute
 )
 
-// supervisor measures one module. Its goroutine is the only one that uses the device, besides that of its discovery.
+// supervisor measures one module. The device is used by its goroutine, by that of its discovery, and by whoever joins sharing.
 //
 // Times, with the defaults (period 1 s, timeout 1 s, thresholds 3 and 2), which P-16 rests on:
 //   - silent → Fault: up to 1 s to the next check, then three checks of 1 s each that follow one another: at most 4 s;
@@ -51,6 +51,8 @@ type supervisor struct {
 	stalled   func(since time.Time) time.Duration
 	debounce  debounce
 	discovery discovery
+	sharing   *sharing
+	writes    *writeOrder
 
 	// generation is that of the newest entry that asks for the same as module does.
 	generation atomic.Int64

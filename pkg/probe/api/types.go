@@ -160,8 +160,12 @@ const (
 	ErrorNotDiscovered ErrorReason = "NotDiscovered"
 	// ErrorExpired: a newer discovery has replaced the one that continue is of; start again (410).
 	ErrorExpired ErrorReason = "Expired"
-	// ErrorInvalid: the request cannot be understood (400).
+	// ErrorInvalid: the request cannot be understood (400, or 413 where it is too long).
 	ErrorInvalid ErrorReason = "Invalid"
+	// ErrorBusy: too many requests at once (503).
+	ErrorBusy ErrorReason = "Busy"
+	// ErrorUnauthorized: the certificate has ended since the connection was made (401).
+	ErrorUnauthorized ErrorReason = "Unauthorized"
 )
 
 // Error is an answer that is not 200.

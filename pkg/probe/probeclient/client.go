@@ -1,4 +1,4 @@
-// Package probeclient follows the states that a probe serves.
+// Package probeclient follows the states that a probe serves, and uses devices through it.
 package probeclient
 
 import (
@@ -59,18 +59,20 @@ func CredentialsOf(controllers *authority.ControllerClient, namespace string) ap
 type Client struct {
 	base  string
 	url   string
-	http  *http.Client
 	clock clock.Clock
+	// http connects for each request, devices keeps its connection: devices are read every second.
+	http, devices *http.Client
 }
 
 // New returns a client of the probe at address (host:port) in the namespace. The credentials are asked for every
 // connection, so that they may change at any time.
 func New(address, namespace string, credentials api.Credentials, dial Dial, c clock.Clock) *Client {
 	return &Client{
-		base:  "https://" + address,
-		url:   "https://" + address + api.ModulesPath,
-		http:  peer.HTTPClient(namespace, credentials, dial, false),
-		clock: c,
+		base:    "https://" + address,
+		url:     "https://" + address + api.ModulesPath,
+		http:    peer.HTTPClient(namespace, credentials, dial, false),
+		devices: peer.HTTPClient(namespace, credentials, dial, true),
+		clock:   c,
 	}
 }
 

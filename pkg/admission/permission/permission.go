@@ -2,6 +2,7 @@
 package permission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -21,6 +22,8 @@ type Permission struct {
 	// Name of the object. It is taken from the object rather than from the path, which has none when something is created.
 	// Empty: of every object, so that a right to single ones is not enough.
 	Name string
+	// Object is the name of what the request writes, where that is not Name.
+	Object string
 	// To says what the permission is needed for, to end the sentence "… needs … to ".
 	To string
 }
@@ -61,9 +64,6 @@ func Require(ctx context.Context, authz authorizer.UnconditionalAuthorizer, a ad
 	if reason != "" {
 		refusal = fmt.Errorf("%w: %s", refusal, reason)
 	}
-	name := p.Name
-	if name == "" {
-		name = a.GetName()
-	}
+	name := cmp.Or(p.Object, p.Name, a.GetName())
 	return apierrors.NewForbidden(a.GetResource().GroupResource(), name, refusal)
 }

@@ -62,30 +62,28 @@ type row struct {
 	complete State
 }
 
-// table is the whole machine, in the order of docs/design.md.
-func table() []row {
-	return []row{
-		{Idle, map[Command]State{Start: Running}, ""},
-		{Running, map[Command]State{Pause: Pausing, Hold: Holding, Stop: Stopping, Abort: Aborting}, Completing},
-		{Pausing, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Paused},
-		{Paused, map[Command]State{Resume: Running, Hold: Holding, Stop: Stopping, Abort: Aborting}, ""},
-		{Holding, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Held},
-		{Held, map[Command]State{Hold: Held, Restart: Restarting, Stop: Stopping, Abort: Aborting}, ""},
-		{Restarting, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Running},
-		{Completing, map[Command]State{Stop: Stopping, Abort: Aborting}, Complete},
-		{Complete, map[Command]State{Reset: Resetting}, ""},
-		{Stopping, map[Command]State{Stop: Stopping, Abort: Aborting}, Stopped},
-		{Stopped, map[Command]State{Abort: Aborting, Reset: Resetting}, ""},
-		{Aborting, map[Command]State{Abort: Aborting}, Aborted},
-		{Aborted, map[Command]State{Reset: Resetting}, ""},
-		{Resetting, nil, Idle},
-	}
+// table is the whole machine, in the order of docs/design.md. Nobody changes it.
+var table = []row{
+	{Idle, map[Command]State{Start: Running}, ""},
+	{Running, map[Command]State{Pause: Pausing, Hold: Holding, Stop: Stopping, Abort: Aborting}, Completing},
+	{Pausing, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Paused},
+	{Paused, map[Command]State{Resume: Running, Hold: Holding, Stop: Stopping, Abort: Aborting}, ""},
+	{Holding, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Held},
+	{Held, map[Command]State{Hold: Held, Restart: Restarting, Stop: Stopping, Abort: Aborting}, ""},
+	{Restarting, map[Command]State{Hold: Holding, Stop: Stopping, Abort: Aborting}, Running},
+	{Completing, map[Command]State{Stop: Stopping, Abort: Aborting}, Complete},
+	{Complete, map[Command]State{Reset: Resetting}, ""},
+	{Stopping, map[Command]State{Stop: Stopping, Abort: Aborting}, Stopped},
+	{Stopped, map[Command]State{Abort: Aborting, Reset: Resetting}, ""},
+	{Aborting, map[Command]State{Abort: Aborting}, Aborted},
+	{Aborted, map[Command]State{Reset: Resetting}, ""},
+	{Resetting, nil, Idle},
 }
 
 // States are all states, in the order of the table.
 func States() []State {
 	var states []State
-	for _, r := range table() {
+	for _, r := range table {
 		states = append(states, r.state)
 	}
 	return states
@@ -97,7 +95,7 @@ func Commands() []Command {
 }
 
 func find(s State) row {
-	for _, r := range table() {
+	for _, r := range table {
 		if r.state == s {
 			return r
 		}

@@ -5,6 +5,7 @@ package driver
 
 import (
 	"context"
+	"fmt"
 	"math"
 )
 
@@ -80,6 +81,11 @@ type Channel struct {
 	Access Access
 	// WordOrder overrides the device's order for this channel; only Modbus has one.
 	WordOrder string
+}
+
+// Array is the error of a Read or Write of a channel of several elements: single values are read and written.
+func (c Channel) Array() *Error {
+	return &Error{Reason: ReasonNotSupported, Err: fmt.Errorf("channel %q has %d elements, and single values are read and written: name one of them", c.Name, c.Count)}
 }
 
 // DataType is the type of a channel's raw value.

@@ -112,7 +112,7 @@ func (d *device) verifyChannel(ctx context.Context, c declaredChannel) error {
 		var took time.Duration
 		for range maxTurns {
 			started := time.Now()
-			_, err = d.fetch(ctx, r, true)
+			_, err = d.fetch(ctx, r, purpose{more: true, optional: true})
 			took = time.Since(started)
 			if err == nil || driver.ReasonOf(err) != driver.ReasonNotMeasured {
 				break

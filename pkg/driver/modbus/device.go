@@ -42,6 +42,7 @@ type device struct {
 	declared  bool
 	channels  []declaredChannel
 	verify    bool
+	joins     joins
 	release   func()
 	closeOnce sync.Once
 }
@@ -78,34 +79,6 @@ func (d *device) Check(ctx context.Context) (driver.Answer, error) {
 		Message: fmt.Sprintf("the device answers, and refuses to read %s: %v", d.probe.address, failure.Err),
 		Health:  driver.HealthNormal,
 	}, nil
-}
-
-// Read implements driver.Device.
-func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
-	samples := make([]driver.Sample, len(channels))
-	for i, channel := range channels {
-		value, err := d.readChannel(ctx, channel)
-		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
-			samples[i] = driver.Refused(failure)
-		} else if err != nil {
-			return nil, err
-		} else {
-			samples[i].Value = value
-		}
-	}
-	return samples, nil
-}
-
-// readChannel reads one channel.
-func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
-	r, err := d.request(channel)
-	if err != nil {
-		return nil, err
-	}
-	if r.dataType == driver.String {
-		return nil, channelError(channel, errors.New("texts are not read over Modbus"))
-	}
-	return d.read(ctx, r)
 }
 
 // Identify implements driver.Device by FC 43/14. The Modbus nameplate has no serial number.
@@ -212,15 +185,21 @@ func (d *device) request(channel driver.Channel) (request, error) {
 
 // read sends a read and decodes its value.
 func (d *device) read(ctx context.Context, r request) (any, error) {
-	raw, err := d.fetch(ctx, r, false)
+	raw, err := d.fetch(ctx, r, purpose{})
 	if err != nil {
 		return nil, err
 	}
 	return r.value(raw), nil
 }
 
-// fetch sends a read and returns what came; verifying says that it is one of many, whose silence proves nothing.
-func (d *device) fetch(ctx context.Context, r request, verifying bool) ([]byte, error) {
+// purpose is what a read is for.
+type purpose struct {
+	// more: others follow at once. optional: its silence proves nothing, since the device may not know what it is asked.
+	more, optional bool
+}
+
+// fetch sends a read and returns what came.
+func (d *device) fetch(ctx context.Context, r request, p purpose) ([]byte, error) {
 	data := make([]byte, 4)
 	binary.BigEndian.PutUint16(data, r.address.Offset)
 	binary.BigEndian.PutUint16(data[2:], r.quantity)
@@ -231,8 +210,8 @@ func (d *device) fetch(ctx context.Context, r request, verifying bool) ([]byte, 
 			raw, err = parseRead(data, r.size)
 			return err
 		},
-		optional: verifying,
-		more:     verifying,
+		optional: p.optional,
+		more:     p.more,
 	})
 	return raw, err
 }

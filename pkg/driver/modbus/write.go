@@ -40,8 +40,10 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 		return channelError(channel, driver.ConfigurationError("the %s table cannot be written", r.address.Table))
 	case channel.Access == driver.AccessRead:
 		return channelError(channel, driver.ConfigurationError("it is declared as %s", channel.Access))
-	case r.dataType == driver.String || channel.Count > 1:
-		return &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: texts and arrays are not written over Modbus", channel.Name)}
+	case channel.Count > 1:
+		return channel.Array()
+	case r.dataType == driver.String:
+		return &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: texts are not written over Modbus", channel.Name)}
 	}
 	if r.dataType == driver.Bool {
 		on, ok := value.(bool)

@@ -93,7 +93,7 @@ func TestWhatCannotBeWrittenIsRefusedWithoutAskingTheDevice(t *testing.T) {
 		{"a value out of range", driver.Channel{Address: "holding:0"}, 65536, driver.ReasonConfigurationError, "cannot hold 65536"},
 		{"a number into a coil", driver.Channel{Address: "coil:0"}, 1, driver.ReasonConfigurationError, "cannot hold int"},
 		{"a text", driver.Channel{Address: "holding:0", DataType: driver.String}, "a", driver.ReasonNotSupported, "texts"},
-		{"an array", driver.Channel{Address: "holding:0", Count: 2}, 1, driver.ReasonNotSupported, "arrays"},
+		{"an array", driver.Channel{Address: "holding:0", Count: 2}, 1, driver.ReasonNotSupported, "single values"},
 		{"no address", driver.Channel{Address: "40001"}, 1, driver.ReasonConfigurationError, "addressing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,6 +20,11 @@ type Unit struct {
 	silent    bool
 	failure   byte
 	failures  map[byte]byte
+	// most elements that a read may ask for, 0 for as many as the standard allows; beyond it the unit falls silent if mute is set.
+	most int
+	mute bool
+	// busy is how many requests are still to be answered as busy.
+	busy int
 }
 
 func newUnit() *Unit {
@@ -115,6 +120,22 @@ func (u *Unit) FailFunction(function, exception byte) *Unit {
 	return u
 }
 
+// AtMost refuses reads of more than n elements with exception 3, or does not answer them at all if silently; 0 ends it.
+func (u *Unit) AtMost(n int, silently bool) *Unit {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.most, u.mute = n, silently
+	return u
+}
+
+// Busy answers the next n requests with exception 6.
+func (u *Unit) Busy(n int) *Unit {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.busy = n
+	return u
+}
+
 func exception(function, code byte) []byte { return []byte{function | 0x80, code} }
 
 // answer is the reply PDU to a request PDU; nil for silence.
@@ -131,6 +152,10 @@ func (u *Unit) answer(pdu []byte) []byte {
 	if code := u.failures[function]; code != 0 {
 		return exception(function, code)
 	}
+	if u.busy > 0 {
+		u.busy--
+		return exception(function, 6)
+	}
 	if function == 0x2B {
 		return u.identification(pdu)
 	}
@@ -138,6 +163,12 @@ func (u *Unit) answer(pdu []byte) []byte {
 		return exception(function, 3)
 	}
 	address, quantity := binary.BigEndian.Uint16(pdu[1:]), int(binary.BigEndian.Uint16(pdu[3:]))
+	if u.most > 0 && function <= 4 && quantity > u.most {
+		if u.mute {
+			return nil
+		}
+		return exception(function, 3)
+	}
 	switch function {
 	case 1:
 		return readBits(function, u.coils, address, quantity)

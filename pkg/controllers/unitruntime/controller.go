@@ -92,6 +92,8 @@ type Controller struct {
 	facts   *facts
 	sources []source
 	queue   work.Queue
+	// wake has Units looked at soon.
+	wake func(units ...types.NamespacedName)
 }
 
 // source is an informer and what its events mean here.
@@ -124,6 +126,7 @@ func New(o Options) *Controller {
 		facts:          newFacts(),
 		queue:          work.NewQueue("unitruntime", firstRetry, lastRetry, o.Clock),
 	}
+	c.wake = c.enqueue
 	c.sources = []source{
 		{o.Units.Informer(), onChange(c.unitChanged)},
 		{o.ControlModules.Informer(), onChange(c.controlModuleChanged)},
@@ -167,7 +170,7 @@ func (c *Controller) Reconsider(namespace string) {
 		return
 	}
 	for _, unit := range units {
-		c.enqueue(keyOf(unit))
+		c.wake(keyOf(unit))
 	}
 }
 
@@ -183,9 +186,9 @@ func (c *Controller) unitChanged(before, after metav1.Object) {
 		return
 	}
 	if after != nil {
-		c.enqueue(c.facts.setUnit(keyOf(after), true)...)
+		c.wake(c.facts.setUnit(keyOf(after), true)...)
 	} else if before != nil {
-		c.enqueue(c.facts.setUnit(keyOf(before), false)...)
+		c.wake(c.facts.setUnit(keyOf(before), false)...)
 	}
 }
 
@@ -195,9 +198,9 @@ func (c *Controller) controlModuleChanged(before, after metav1.Object) {
 	}
 	switch to, _ := after.(*v1alpha1.ControlModule); {
 	case to != nil:
-		c.enqueue(c.facts.setControlModule(keyOf(to), to)...)
+		c.wake(c.facts.setControlModule(keyOf(to), to)...)
 	case before != nil:
-		c.enqueue(c.facts.setControlModule(keyOf(before), nil)...)
+		c.wake(c.facts.setControlModule(keyOf(before), nil)...)
 	}
 }
 
@@ -208,9 +211,9 @@ func (c *Controller) moduleChanged(before, after metav1.Object) {
 	switch {
 	case from != nil && to != nil && sameSpec(before, after) && from.Status.ProbePodName == to.Status.ProbePodName:
 	case to != nil:
-		c.enqueue(c.facts.setModule(keyOf(to), to)...)
+		c.wake(c.facts.setModule(keyOf(to), to)...)
 	case from != nil:
-		c.enqueue(c.facts.setModule(keyOf(from), nil)...)
+		c.wake(c.facts.setModule(keyOf(from), nil)...)
 	}
 }
 
@@ -221,7 +224,7 @@ func (c *Controller) ownChanged(before, after metav1.Object) {
 			continue
 		}
 		if unit := object.GetAnnotations()[probepod.UnitAnnotation]; unit != "" && probepod.IsOurs(object, probepod.Unit) {
-			c.enqueue(types.NamespacedName{Namespace: object.GetNamespace(), Name: unit})
+			c.wake(types.NamespacedName{Namespace: object.GetNamespace(), Name: unit})
 		}
 	}
 }
@@ -235,7 +238,7 @@ func (c *Controller) probeChanged(before, after metav1.Object) {
 	}
 	for _, pod := range []*corev1.Pod{to, from} {
 		if pod != nil {
-			c.enqueue(c.facts.readThrough(keyOf(pod))...)
+			c.wake(c.facts.readThrough(keyOf(pod))...)
 			return
 		}
 	}
@@ -259,7 +262,7 @@ func (c *Controller) nodeChanged(before, after metav1.Object) {
 	}
 	for _, pod := range pods {
 		if unit, ours := probepod.UnitOf(pod); ours && (pod.Spec.NodeName == node.Name || pod.Spec.NodeName == "") {
-			c.enqueue(types.NamespacedName{Namespace: pod.Namespace, Name: unit})
+			c.wake(types.NamespacedName{Namespace: pod.Namespace, Name: unit})
 		}
 	}
 }

@@ -200,65 +200,11 @@ func (d *device) serial(ctx context.Context, s *session) (string, error) {
 	return serial, nil
 }
 
-// Read implements driver.Device.
-func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
-	samples := make([]driver.Sample, len(channels))
-	for i, channel := range channels {
-		value, err := d.readChannel(ctx, channel)
-		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
-			samples[i] = driver.Refused(failure)
-		} else if err != nil {
-			return nil, err
-		} else {
-			samples[i].Value = value
-		}
-	}
-	return samples, nil
-}
-
-// readChannel reads one channel.
-func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
-	s, err := d.readSample(ctx, channel)
-	if err != nil {
-		return nil, err
-	}
-	value, err := valueOf(s.variant, channel.DataType)
-	if err != nil {
-		return nil, named(channel, err)
-	}
-	return value, nil
-}
-
-// readSample reads a channel with its quality and the time at its source; a Bad quality is an error.
-func (d *device) readSample(ctx context.Context, channel driver.Channel) (sample, error) {
-	a, err := parseAddress(channel.Address)
-	if err != nil {
-		return sample{}, channelError(channel, err)
-	}
-	var result sample
-	err = d.connection.do(ctx, d.timeout, true, func(ctx context.Context, s *session) error {
-		node, err := resolve(s, a)
-		if err != nil {
-			return err
-		}
-		samples, err := s.read(ctx, []attribute{{node: node, id: ua.AttributeIDValue}}, d.timeout)
-		if err != nil {
-			return err
-		}
-		result = samples[0]
-		if result.bad() {
-			return statusError(result.status)
-		}
-		return nil
-	})
-	if err != nil {
-		return result, named(channel, err)
-	}
-	return result, nil
-}
-
 // Write implements driver.Device. The value is never sent twice: what happened to a request whose reply was lost is not known.
 func (d *device) Write(ctx context.Context, channel driver.Channel, value any) error {
+	if channel.Count > 1 {
+		return channel.Array()
+	}
 	a, err := parseAddress(channel.Address)
 	if err != nil {
 		return channelError(channel, err)
@@ -365,7 +311,11 @@ func statusError(status ua.StatusCode) *driver.Error {
 // named puts the channel's name before an error's cause.
 func named(channel driver.Channel, err error) error {
 	if failure, ok := errors.AsType[*driver.Error](err); ok && failure.Answered {
-		return &driver.Error{Reason: failure.Reason, Answered: true, Err: fmt.Errorf("channel %q: %w", channel.Name, failure.Err)}
+		return ofChannel(channel, failure)
 	}
 	return err
+}
+
+func ofChannel(channel driver.Channel, failure *driver.Error) *driver.Error {
+	return &driver.Error{Reason: failure.Reason, Answered: failure.Answered, Err: fmt.Errorf("channel %q: %w", channel.Name, failure.Err)}
 }

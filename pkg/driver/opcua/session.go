@@ -53,6 +53,8 @@ type session struct {
 	offer       *endpointDescription
 	certificate []byte
 	nonce       []byte
+	// reads is how many channels are read at once.
+	reads readBatch
 	// resumed: the server was asked for it on another channel. It is asked once: some servers answer such a question by hanging up.
 	resumed bool
 }

@@ -674,6 +674,9 @@ func (m *model) begins(left uint8, add func(world)) {
 			modules(i+1, n)
 			if isa88.Holdable(w.unit.isa()) {
 				n.unit.overridden[i].is, n.unit.overridden[i].module = true, n.modules[i]
+				if state == moduleUnknownLong {
+					n.unit.overridden[i].module.state = moduleUnknown
+				}
 				modules(i+1, n)
 			}
 		}

@@ -31,7 +31,8 @@ import (
 //     modules that were read after the command, Online and measured, or passed over by its override.
 //     A module is passed over by such a command alone.
 //  3. A hold has one episode from its begin to its end, and begins in a Holdable state.
-//  4. The runtime is told that its latch is stored only when that is so.
+//  4. Every change of state is one of the table of package isa88.
+//  5. The runtime is told that its latch is stored only when that is so.
 //
 // Left out are conditions and Events, which decide nothing, times other than "too long" and "too late", and the edits that P-16a refuses.
 
@@ -359,6 +360,11 @@ func (m *model) write(w *world, d decided) bool {
 		sent = modelCommands[w.unit.command-1]
 	}
 	if from != to {
+		ordered, _ := isa88.Next(from, sent)
+		completed, _ := isa88.Completed(from)
+		if to != ordered && !(to == completed && isa88.Transient(from)) && !(to == isa88.Holding && isa88.Holdable(from)) {
+			m.fail(*w, "%s from %s without a command, %q waits: it is not in the table", to, from, sent)
+		}
 		switch {
 		case to == isa88.Running && from == isa88.Idle && sent == isa88.Start,
 			to == isa88.Running && from == isa88.Paused && sent == isa88.Resume,
@@ -951,10 +957,20 @@ func TestABrokenDecisionIsFoundOut(t *testing.T) {
 			}
 			return d
 		}},
-		{name: "a decision that leads to another one", want: "circle", decide: func(f facts) decision {
+		{name: "a decision that leads to another one", want: "not in the table", decide: func(f facts) decision {
 			d := decide(f)
 			if d.status.State == v1alpha1.UnitStopped || d.status.State == v1alpha1.UnitAborted {
 				d.status.State = map[v1alpha1.UnitState]v1alpha1.UnitState{v1alpha1.UnitStopped: v1alpha1.UnitAborted, v1alpha1.UnitAborted: v1alpha1.UnitStopped}[d.status.State]
+			}
+			return d
+		}},
+		{name: "a decision that never comes to rest", want: "circle", decide: func(f facts) decision {
+			d := decide(f)
+			if d.status.State == v1alpha1.UnitHeld && d.status.Hold != nil {
+				d.status.Hold.Causes = nil
+				if f.unit.Status.Hold != nil && len(f.unit.Status.Hold.Causes) == 0 {
+					d.status.Hold.Causes = latchCauses(modelLatch())
+				}
 			}
 			return d
 		}},
@@ -965,7 +981,7 @@ func TestABrokenDecisionIsFoundOut(t *testing.T) {
 			}
 			return order
 		}},
-		{name: "writes are not checked against what was read", want: "without a command", breaks: func(m *model) { m.careless = true }},
+		{name: "writes are not checked against what was read", want: "not in the table", breaks: func(m *model) { m.careless = true }},
 		{name: "changes of modules wake nobody", want: "in spite of m0", breaks: func(m *model) { m.deaf = true }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -45,8 +45,7 @@ type link struct {
 	// returned is called when the device answers after a failure, changed when what state tells has changed.
 	returned, changed func()
 
-	// turn holds a token while something is being written to the device. It outlives the link where another one takes its place.
-	turn chan struct{}
+	turn *turn
 	// kick wakes the reader up for a new schedule, holdKick the writer of hold values.
 	kick, holdKick chan struct{}
 
@@ -154,8 +153,10 @@ func (l *link) stop() {
 	go func() {
 		defer close(gone)
 		l.ended.Wait()
-		l.turn <- struct{}{}
-		defer func() { <-l.turn }()
+		// A write that is under way may end; one that does not, loses its connection.
+		if l.turn.take(context.Background(), l.clock, endWait) {
+			defer l.turn.pass()
+		}
 		if err := l.shut(); err != nil {
 			l.log.Error(err, "Closing the device", "module", l.module.Name)
 		}

@@ -45,7 +45,7 @@ type Runtime struct {
 	applying sync.Mutex
 	started  uint64
 	// turns are those of the modules, which outlive their links.
-	turns map[string]chan struct{}
+	turns map[string]*turn
 
 	// ordering serialises what changes the order and the latch, through what is stored of them.
 	ordering sync.Mutex
@@ -83,7 +83,7 @@ func New(o Options) *Runtime {
 		clock:     o.Clock,
 		log:       o.Log,
 		values:    newValues(o.Clock),
-		turns:     map[string]chan struct{}{},
+		turns:     map[string]*turn{},
 		links:     map[string]*link{},
 		broken:    map[string]Module{},
 		tags:      map[api.TagKey]*Tag{},
@@ -164,7 +164,7 @@ func (r *Runtime) Apply(c *Config) {
 		links[name], starting = l, append(starting, l)
 	}
 	for name := range r.turns {
-		if _, kept := c.Modules[name]; !kept && len(r.turns[name]) == 0 {
+		if _, kept := c.Modules[name]; !kept && len(r.turns[name].token) == 0 {
 			delete(r.turns, name)
 		}
 	}
@@ -233,19 +233,16 @@ func (r *Runtime) install(c *Config, links map[string]*link, broken map[string]M
 	}
 }
 
-// newLink is a link that has yet to be started. It writes in the turn of the one whose place it takes: what a driver that does not
-// return is still writing must end before anything else is written.
+// newLink is a link that has yet to be started. It writes in the turn of its module.
 func (r *Runtime) newLink(m Module, device driver.Device) *link {
-	turn := r.turns[m.Name]
-	if turn == nil {
-		turn = make(chan struct{}, 1)
-		r.turns[m.Name] = turn
+	if r.turns[m.Name] == nil {
+		r.turns[m.Name] = newTurn()
 	}
 	r.started++
 	l := &link{
 		module: m, device: device, clock: r.clock, rand: rand.New(rand.NewPCG(r.options.Seed, r.started)), log: r.log,
 		values: r.values, metrics: r.metrics, changed: r.notify,
-		turn: turn, kick: make(chan struct{}, 1), holdKick: make(chan struct{}, 1),
+		turn: r.turns[m.Name], kick: make(chan struct{}, 1), holdKick: make(chan struct{}, 1),
 		connectivity: probe.NewConnectivity(m.Spec.Probe),
 		state:        linkState{reason: "Measuring", message: "no full threshold of exchanges has given a verdict yet"},
 	}

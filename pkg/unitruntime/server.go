@@ -27,6 +27,8 @@ const (
 	// pace is the least time between two events of a watch of tags, and sweep the most until one tells that a value has aged.
 	pace  = 100 * time.Millisecond
 	sweep = 250 * time.Millisecond
+	// reportPace is the least time between two reports of a watch: each hold value that is taken changes it.
+	reportPace = 20 * time.Millisecond
 )
 
 // MetricsPath serves the runtime's metrics.
@@ -166,7 +168,7 @@ func (r *Runtime) watchUnit(w http.ResponseWriter, req *http.Request) {
 	defer r.unfollow(f)
 	heartbeat := r.clock.NewTicker(api.Heartbeat)
 	defer heartbeat.Stop()
-	for send(r.Report()) {
+	for send(r.Report()) && r.pause(req, reportPace, nil) {
 		select {
 		case <-req.Context().Done():
 			return

@@ -117,15 +117,22 @@ func (v *values) setDown(module string, down bool, cause string) {
 func (v *values) settle(tags []*Tag, samples []driver.Sample, startedAt time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	news := false
 	for i, t := range tags {
 		c := v.byKey[t.TagKey]
 		if c == nil || c.tag != t && !c.tag.sameValue(t) {
 			continue
 		}
+		value, sourceTime, sampled, status, message := c.value, c.sourceTime, c.sampled, c.status, c.message
 		c.take(samples[i], startedAt)
-		v.changed(c)
+		if !sampled || value != c.value || status != c.status || message != c.message || !sourceTime.Equal(c.sourceTime) {
+			v.changed(c)
+			news = true
+		}
 	}
-	v.notify()
+	if news {
+		v.notify()
+	}
 }
 
 // take is one sample.

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/isa88"
@@ -136,7 +139,7 @@ func (r *Runtime) writeTag(ctx context.Context, l *link, t *Tag, text string, ep
 		w.Reason, w.Message = reasonInvalid, err.Error()
 		return w
 	}
-	sent, err := r.send(ctx, l, t, channel, raw, epoch)
+	err = r.send(ctx, l, t, channel, raw, epoch)
 	if err == nil {
 		w.Done = true
 		return w
@@ -144,9 +147,8 @@ func (r *Runtime) writeTag(ctx context.Context, l *link, t *Tag, text string, ep
 	var refused *driver.Error
 	typed := errors.As(err, &refused)
 	switch {
-	case !sent:
-		w.Reason, w.Message = reasonSuperseded, err.Error()
-		w.answered, w.offEpoch = false, errors.Is(err, errSuperseded)
+	case errors.Is(err, errSuperseded):
+		w.Reason, w.Message, w.answered, w.offEpoch = reasonSuperseded, err.Error(), false, true
 	case typed && !driver.MaybeDone(err):
 		// What is wrong with one tag is no reason to keep the others waiting.
 		w.answered = refused.Answered || refused.Reason == driver.ReasonConfigurationError || refused.Reason == driver.ReasonNotSupported
@@ -165,17 +167,57 @@ func (r *Runtime) writeTag(ctx context.Context, l *link, t *Tag, text string, ep
 }
 
 // errSuperseded: what permitted a write is over.
-var errSuperseded = errors.New("the Unit's state changed before it was sent")
+var errSuperseded = errors.New("not sent: meanwhile the Unit left the state that permitted it, or the tag was changed")
 
-// send gives a write to the driver in its turn, and tells whether it did. The last look at what is permitted and the entry among
-// those in flight are one step under r.mu: an order that comes later finds the write there, and waits for its end.
-func (r *Runtime) send(ctx context.Context, l *link, t *Tag, channel driver.Channel, raw any, epoch uint64) (sent bool, err error) {
-	select {
-	case l.turn <- struct{}{}:
-	case <-ctx.Done():
-		return false, ctx.Err()
+// errNoTurn: the writes before it took too long.
+var errNoTurn = &driver.Error{Reason: driver.ReasonNotMeasured, Err: errors.New("not sent: an earlier write to the device has not ended")}
+
+// turn is whose turn it is to write to a module's device: one write at a time, so that none overtakes another. It outlives the
+// links of its module: what a driver that does not return may still send must end before anything else is written.
+type turn struct {
+	// token is in the channel while somebody has the turn.
+	token chan struct{}
+	// stuck: the driver has not returned from a write long after its time.
+	stuck atomic.Bool
+}
+
+func newTurn() *turn { return &turn{token: make(chan struct{}, 1)} }
+
+// take waits for the turn. Nobody waits for a driver that does not return: many who did would leave no place for those who write to
+// other devices.
+func (t *turn) take(ctx context.Context, c clock.Clock, bound time.Duration) bool {
+	if t.stuck.Load() {
+		select {
+		case t.token <- struct{}{}:
+			return true
+		default:
+			return false
+		}
 	}
+	timer := c.NewTimer(bound)
+	defer timer.Stop()
+	select {
+	case t.token <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+	return false
+}
+
+// pass hands the turn on.
+func (t *turn) pass() {
+	t.stuck.Store(false)
+	<-t.token
+}
+
+// send gives a write to the driver in its turn. The last look at what is permitted and the entry among
+// those in flight are one step under r.mu: an order that comes later finds the write there, and waits for its end.
+func (r *Runtime) send(ctx context.Context, l *link, t *Tag, channel driver.Channel, raw any, epoch uint64) error {
 	bound := callTime(l.timeout(), 0)
+	if !l.turn.take(ctx, r.clock, bound) {
+		return errNoTurn
+	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	f := &flight{epoch: epoch, cancel: cancel}
@@ -184,8 +226,8 @@ func (r *Runtime) send(ctx context.Context, l *link, t *Tag, channel driver.Chan
 	now := r.tags[t.TagKey]
 	if r.epoch != epoch || r.links[l.module.Name] != l || now == nil || !now.sameValue(t) || !now.writable() {
 		r.mu.Unlock()
-		<-l.turn
-		return false, errSuperseded
+		l.turn.pass()
+		return errSuperseded
 	}
 	r.inFlight[f] = struct{}{}
 	r.mu.Unlock()
@@ -200,12 +242,12 @@ func (r *Runtime) send(ctx context.Context, l *link, t *Tag, channel driver.Chan
 		delete(r.inFlight, f)
 		r.notifyLocked()
 		r.mu.Unlock()
-		<-l.turn
+		l.turn.pass()
 		ended <- err
 	}()
 	select {
 	case err := <-ended:
-		return true, err
+		return err
 	case <-ctx.Done():
 	}
 	// The driver was told to return; one that does not keeps its turn, so that nothing overtakes what it may still send.
@@ -213,8 +255,9 @@ func (r *Runtime) send(ctx context.Context, l *link, t *Tag, channel driver.Chan
 	defer timer.Stop()
 	select {
 	case err := <-ended:
-		return true, err
+		return err
 	case <-timer.C():
-		return true, &driver.Error{Reason: driver.ReasonTimeout, Err: errors.New("the driver does not return from the device; it may or may not have been written")}
+		l.turn.stuck.Store(true)
+		return &driver.Error{Reason: driver.ReasonTimeout, Err: errors.New("the driver does not return from the device; it may or may not have been written")}
 	}
 }

@@ -273,7 +273,9 @@ func TestTheProgramIsFollowedAndRestarted(t *testing.T) {
 		t.Fatalf("the stream ended: %v", lines.Err())
 	}
 	next(func(e api.TagEvent) bool { return e.Type == api.TagSnapshot })
-	next(func(e api.TagEvent) bool { return len(e.Tags) == 1 && text(e.Tags[0]) == "0" && e.Tags[0].Status.Good() })
+	next(func(e api.TagEvent) bool {
+		return len(e.Tags) == 1 && text(e.Tags[0]) == "0" && e.Tags[0].Status.Good()
+	})
 	plc.Stop()
 	next(func(e api.TagEvent) bool { return len(e.Tags) == 1 && e.Tags[0].Status.Bad() && text(e.Tags[0]) == "0" })
 	if err := plc.Start(); err != nil {

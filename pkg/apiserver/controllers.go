@@ -21,6 +21,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/pkg/controllers/bootstrap"
 	"github.com/fieldplane/fieldplane/pkg/controllers/clusterstatus"
+	"github.com/fieldplane/fieldplane/pkg/controllers/controlmodule"
 	"github.com/fieldplane/fieldplane/pkg/controllers/discovery"
 	"github.com/fieldplane/fieldplane/pkg/controllers/heartbeat"
 	"github.com/fieldplane/fieldplane/pkg/controllers/iomodule"
@@ -171,8 +172,11 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			}),
 			"networkprobe": probing,
 			"iomodule":     states,
-			"unitruntime":  running,
-			"runtimelink":  links,
+			"controlmodule": controlmodule.New(controlmodule.Options{
+				Client: s.Client.PhysicalV1alpha1(), ControlModules: controlModules, Units: units, Modules: modules, Clock: settings.Clock,
+			}),
+			"unitruntime": running,
+			"runtimelink": links,
 			"unit": unit.New(unit.Options{
 				Client: s.Client.PhysicalV1alpha1(), Units: units, ControlModules: controlModules, Modules: modules,
 				Runtimes: links, Confirmed: states.Confirmed, Recorder: recorder, Clock: settings.Clock,

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
+	clientretry "k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -307,11 +308,21 @@ func (w *world) cluster() *v1alpha1.TalosCluster {
 
 func (w *world) editCluster(change func(*v1alpha1.TalosCluster)) {
 	w.t.Helper()
+	w.retried(func() error {
+		c := w.cluster()
+		change(c)
 
-	c := w.cluster()
-	change(c)
+		_, err := w.api.Fake.TalosV1alpha1().TalosClusters(namespace).Update(context.Background(), c, metav1.UpdateOptions{})
 
-	if _, err := w.api.Fake.TalosV1alpha1().TalosClusters(namespace).Update(context.Background(), c, metav1.UpdateOptions{}); err != nil {
+		return err
+	})
+}
+
+// retried writes again what somebody else wrote to meanwhile, as kubectl does.
+func (w *world) retried(write func() error) {
+	w.t.Helper()
+
+	if err := clientretry.RetryOnConflict(clientretry.DefaultRetry, write); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -323,16 +334,18 @@ func (w *world) edit(n int, change func(*v1alpha1.TalosMachine)) {
 	machines := w.api.Fake.TalosV1alpha1().TalosMachines(namespace)
 
 	for _, write := range []func(context.Context, *v1alpha1.TalosMachine, metav1.UpdateOptions) (*v1alpha1.TalosMachine, error){machines.Update, machines.UpdateStatus} {
-		m, err := machines.Get(context.Background(), uuid(n), metav1.GetOptions{})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		w.retried(func() error {
+			m, err := machines.Get(context.Background(), uuid(n), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
 
-		change(m)
+			change(m)
 
-		if _, err := write(context.Background(), m, metav1.UpdateOptions{}); err != nil {
-			w.t.Fatal(err)
-		}
+			_, err = write(context.Background(), m, metav1.UpdateOptions{})
+
+			return err
+		})
 	}
 }
 

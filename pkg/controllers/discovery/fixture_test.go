@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	clientretry "k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -379,21 +380,22 @@ func (w *world) ask(name string) time.Time {
 		asked = asked.Add(time.Second)
 	}
 
-	cluster := w.cluster(name)
-	if cluster.Status.Discovery == nil {
-		cluster.Status.Discovery = &v1alpha1.DiscoveryStatus{}
-	}
+	w.retried(func() error {
+		cluster := w.cluster(name)
+		if cluster.Status.Discovery == nil {
+			cluster.Status.Discovery = &v1alpha1.DiscoveryStatus{}
+		}
 
-	if last := cluster.Status.Discovery.RequestedAt; last != nil && !asked.After(last.Time) {
-		asked = last.Add(time.Second)
-	}
+		if last := cluster.Status.Discovery.RequestedAt; last != nil && !asked.After(last.Time) {
+			asked = last.Add(time.Second)
+		}
 
-	cluster.Status.Discovery.RequestedAt = &metav1.Time{Time: asked}
+		cluster.Status.Discovery.RequestedAt = &metav1.Time{Time: asked}
 
-	clusters := w.api.Fake.TalosV1alpha1().TalosClusters(namespace)
-	if _, err := clusters.UpdateStatus(context.Background(), cluster, metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+		_, err := w.api.Fake.TalosV1alpha1().TalosClusters(namespace).UpdateStatus(context.Background(), cluster, metav1.UpdateOptions{})
+
+		return err
+	})
 
 	return asked
 }
@@ -450,12 +452,21 @@ func (w *world) found(name string) v1alpha1.DiscoveryStatus {
 
 func (w *world) change(name string, edit func(*v1alpha1.TalosCluster)) {
 	w.t.Helper()
+	w.retried(func() error {
+		cluster := w.cluster(name)
+		edit(cluster)
 
-	cluster := w.cluster(name)
-	edit(cluster)
+		_, err := w.api.Fake.TalosV1alpha1().TalosClusters(namespace).Update(context.Background(), cluster, metav1.UpdateOptions{})
 
-	clusters := w.api.Fake.TalosV1alpha1().TalosClusters(namespace)
-	if _, err := clusters.Update(context.Background(), cluster, metav1.UpdateOptions{}); err != nil {
+		return err
+	})
+}
+
+// retried writes again what somebody else wrote to meanwhile, as kubectl does.
+func (w *world) retried(write func() error) {
+	w.t.Helper()
+
+	if err := clientretry.RetryOnConflict(clientretry.DefaultRetry, write); err != nil {
 		w.t.Fatal(err)
 	}
 }

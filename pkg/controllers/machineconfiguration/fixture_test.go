@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clientretry "k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -405,13 +406,14 @@ func (w *world) machine() *v1alpha1.TalosMachine {
 // edit changes the machine as a user does.
 func (w *world) edit(change func(*v1alpha1.TalosMachine)) {
 	w.t.Helper()
+	w.retried(func() error {
+		m := w.machine()
+		change(m)
 
-	m := w.machine()
-	change(m)
+		_, err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).Update(context.Background(), m, metav1.UpdateOptions{})
 
-	if _, err := w.api.Fake.TalosV1alpha1().TalosMachines(namespace).Update(context.Background(), m, metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+		return err
+	})
 }
 
 func (w *world) editCluster(change func(*v1alpha1.TalosCluster)) {
@@ -419,14 +421,25 @@ func (w *world) editCluster(change func(*v1alpha1.TalosCluster)) {
 
 	clusters := w.api.Fake.TalosV1alpha1().TalosClusters(namespace)
 
-	c, err := clusters.Get(context.Background(), "c", metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.retried(func() error {
+		c, err := clusters.Get(context.Background(), "c", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
 
-	change(c)
+		change(c)
 
-	if _, err := clusters.Update(context.Background(), c, metav1.UpdateOptions{}); err != nil {
+		_, err = clusters.Update(context.Background(), c, metav1.UpdateOptions{})
+
+		return err
+	})
+}
+
+// retried writes again what somebody else wrote to meanwhile, as kubectl does.
+func (w *world) retried(write func() error) {
+	w.t.Helper()
+
+	if err := clientretry.RetryOnConflict(clientretry.DefaultRetry, write); err != nil {
 		w.t.Fatal(err)
 	}
 }

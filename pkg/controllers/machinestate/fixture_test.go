@@ -396,16 +396,18 @@ func (w *world) editCluster(change func(*v1alpha1.TalosCluster)) {
 
 	clusters := w.api.Fake.TalosV1alpha1().TalosClusters(namespace)
 
-	c, err := clusters.Get(context.Background(), "c", metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.retried(func() error {
+		c, err := clusters.Get(context.Background(), "c", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
 
-	change(c)
+		change(c)
 
-	if _, err := clusters.Update(context.Background(), c, metav1.UpdateOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+		_, err = clusters.Update(context.Background(), c, metav1.UpdateOptions{})
+
+		return err
+	})
 }
 
 // expect checks the reasons that stand in a machine's conditions.

@@ -84,9 +84,39 @@ func check(t testing.TB, d *device) (driver.Answer, error) {
 
 func mustCheck(t testing.TB, d *device) {
 	t.Helper()
-	if _, err := check(t, d); err != nil {
-		t.Fatalf("check failed: %v", err)
+	for {
+		var err error
+		starved := starvedDuring(func() { _, err = check(t, d) })
+		if err != nil && starved && driver.ReasonOf(err) == driver.ReasonTimeout {
+			// It may have been answered in time.
+			continue
+		}
+		if err != nil {
+			t.Fatalf("check failed: %v", err)
+		}
+		return
 	}
+}
+
+// starvedDuring tells whether this process had no processor for a good part of a timeout while f ran.
+func starvedDuring(f func()) bool {
+	ended, told := make(chan struct{}), make(chan bool)
+	go func() {
+		starved, last := false, time.Now()
+		for {
+			select {
+			case <-ended:
+				told <- starved || time.Since(last) > timeout/4
+				return
+			case <-time.After(timeout / 40):
+				starved = starved || time.Since(last) > timeout/4
+				last = time.Now()
+			}
+		}
+	}()
+	f()
+	close(ended)
+	return <-told
 }
 
 func mustFail(t testing.TB, d *device, want driver.Reason) {
@@ -307,19 +337,22 @@ func TestFailuresAreTypedAndTheNextPollRecovers(t *testing.T) {
 			mustCheck(t, d)
 			c.fault(dev)
 			message := ""
+			// A loaded machine may spoil one of them.
+			fastest := time.Hour
 			for i := range 3 {
 				began := time.Now()
 				_, err := check(t, d)
 				if err == nil || driver.ReasonOf(err) != c.want {
 					t.Fatalf("check ended with %v, want the reason %s", err, c.want)
 				}
-				if took := time.Since(began); took > timeout*3/2 {
-					t.Errorf("the failure took %s, want at most one timeout", took)
-				}
+				fastest = min(fastest, time.Since(began))
 				if i > 1 && err.Error() != message {
 					t.Errorf("the message changed from %q to %q", message, err)
 				}
 				message = err.Error()
+			}
+			if fastest > timeout*3/2 {
+				t.Errorf("the fastest failure took %s, want at most one timeout", fastest)
 			}
 			c.mend(dev)
 			mustCheck(t, d)

@@ -33,16 +33,16 @@ func APIServiceNames() []string {
 	}
 }
 
-// AddPublisher makes the server, once it is ready, put its CA into the
-// APIServices and tell the aggregator to look, and keep them so.
-func (s *Server) AddPublisher(apiServices apiregistrationclient.APIServiceInterface, ca []byte, clock clock.PassiveClock) error {
+// AddPublisher makes the server, once it is ready, put what is to be trusted
+// into the APIServices and tell the aggregator to look, and keep them so.
+func (s *Server) AddPublisher(apiServices apiregistrationclient.APIServiceInterface, trust func() []byte, clock clock.PassiveClock) error {
 	return s.Generic.AddPostStartHook("publish-to-aggregator", func(hook genericapiserver.PostStartHookContext) error {
-		go s.publish(hook.Context, apiServices, ca, clock)
+		go s.publish(hook.Context, apiServices, trust, clock)
 		return nil
 	})
 }
 
-func (s *Server) publish(ctx context.Context, apiServices apiregistrationclient.APIServiceInterface, ca []byte, clock clock.PassiveClock) {
+func (s *Server) publish(ctx context.Context, apiServices apiregistrationclient.APIServiceInterface, trust func() []byte, clock clock.PassiveClock) {
 	ready, err := readyCheck(s.Loopback)
 	if err != nil {
 		klog.ErrorS(err, "Cannot watch our own readiness")
@@ -55,7 +55,7 @@ func (s *Server) publish(ctx context.Context, apiServices apiregistrationclient.
 	}
 	announced := false
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := pki.PublishCABundle(ctx, apiServices, APIServiceNames(), ca); err != nil {
+		if err := pki.PublishCABundle(ctx, apiServices, APIServiceNames(), trust()); err != nil {
 			klog.ErrorS(err, "Cannot publish the CA; the aggregator will not route to this server")
 			return
 		}

@@ -64,7 +64,7 @@ func TestTheCAIsPublishedAndAnnouncedOnceReady(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		(&Server{Loopback: loopback}).publish(ctx, apiServices, ca, clocktesting.NewFakeClock(now))
+		(&Server{Loopback: loopback}).publish(ctx, apiServices, func() []byte { return ca }, clocktesting.NewFakeClock(now))
 	}()
 
 	time.Sleep(5 * readyPollPeriod)
@@ -119,7 +119,7 @@ func TestAServerThatNeverGetsReadyIsNotPublished(t *testing.T) {
 	client := fake.NewClientset()
 	ctx, stop := context.WithTimeout(t.Context(), 5*readyPollPeriod)
 	defer stop()
-	(&Server{Loopback: loopback}).publish(ctx, client.ApiregistrationV1().APIServices(), []byte("our CA"), nil)
+	(&Server{Loopback: loopback}).publish(ctx, client.ApiregistrationV1().APIServices(), func() []byte { return []byte("our CA") }, nil)
 	if actions := client.Actions(); len(actions) > 0 {
 		t.Errorf("%v", actions)
 	}

@@ -3,8 +3,7 @@
 // server, a probe certificate in every namespace that needs one, the
 // authority's certificate in the APIServices (A-09, P-11).
 //
-// Nothing here runs by itself: the server calls it when it starts, and the
-// controllers when they reconcile. Replacing the authority while it is still
-// valid, which needs the old one and the new one trusted for a while, is not
-// here yet.
+// Keeper runs beside the server; all else is called when the server starts, and
+// by controllers when they reconcile. The authority is replaced in steps, between
+// which the old one and the new one are both trusted (succession.go).
 package pki

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
@@ -19,15 +20,16 @@ const NamespaceSecretName = "fieldplane-tls"
 // if that is due (P-11, P-12). It reads and writes this one Secret by name
 // alone, so that RBAC can be as narrow.
 func EnsureNamespaceCertificate(ctx context.Context, secrets typedcorev1.SecretsGetter, ca *authority.Authority, clock clock.PassiveClock, namespace string) error {
-	err := ensureSecret(ctx, secrets.Secrets(namespace), NamespaceSecretName, func(data map[string][]byte) (string, error) {
+	err := ensureSecret(ctx, secrets.Secrets(namespace), NamespaceSecretName, func(secret *corev1.Secret) (string, error) {
+		data := secret.Data
 		_, why, err := mend(data, ca, clock, authority.Namespace(namespace))
 		if err != nil {
 			return "", err
 		}
-		if trusted := ca.CertificatePEM(); !bytes.Equal(data[caCertKey], trusted) {
+		if trusted := ca.TrustPEM(); !bytes.Equal(data[caCertKey], trusted) {
 			data[caCertKey] = trusted
 			if why == "" {
-				why = "it trusts another CA"
+				why = "it trusts other CAs"
 			}
 		}
 		return why, nil

@@ -19,6 +19,10 @@ const (
 	// its serving certificate.
 	ServingSecretName = "fieldplane-apiserver-tls"
 
+	// RotateAnnotation on that Secret, with any value, asks for another CA. It is
+	// taken away when one was made.
+	RotateAnnotation = "fieldplane.dev/rotate-ca"
+
 	caCertKey = "ca.crt"
 	caKeyKey  = "ca.key"
 	certKey   = corev1.TLSCertKey
@@ -57,8 +61,8 @@ type Credentials struct {
 // may be a mistake that somebody can still undo.
 func EnsureServing(ctx context.Context, secrets typedcorev1.SecretInterface, clock clock.PassiveClock, names ...string) (*Credentials, error) {
 	var credentials *Credentials
-	err := ensureSecret(ctx, secrets, ServingSecretName, func(data map[string][]byte) (why string, err error) {
-		credentials, why, err = serving(data, clock, names)
+	err := ensureSecret(ctx, secrets, ServingSecretName, func(secret *corev1.Secret) (why string, err error) {
+		credentials, why, err = serving(secret, clock, names, func([]byte) bool { return false })
 		return why, err
 	})
 	if err != nil {
@@ -69,8 +73,8 @@ func EnsureServing(ctx context.Context, secrets typedcorev1.SecretInterface, clo
 
 // serving reads the Secret's data, mends it in place, and says why it did; ""
 // means that nothing changed.
-func serving(data map[string][]byte, clock clock.PassiveClock, names []string) (*Credentials, string, error) {
-	now := clock.Now()
+func serving(secret *corev1.Secret, clock clock.PassiveClock, names []string, known func(next []byte) bool) (*Credentials, string, error) {
+	data, now := secret.Data, clock.Now()
 	why := ""
 	caPair := authority.KeyPair{CertPEM: data[caCertKey], KeyPEM: data[caKeyKey]}
 	var ca *authority.Authority
@@ -94,6 +98,10 @@ func serving(data map[string][]byte, clock clock.PassiveClock, names []string) (
 			return nil, "", err
 		}
 		data[caCertKey], data[caKeyKey] = caPair.CertPEM, caPair.KeyPEM
+		// Nobody has a certificate that is still worth anything.
+		forgetSuccession(secret)
+	} else if ca, why, err = succession(secret, ca, now, known); err != nil {
+		return nil, "", err
 	}
 	pair, due, err := mend(data, ca, clock, authority.Serving(names...))
 	if err != nil {
@@ -121,10 +129,10 @@ func mend(data map[string][]byte, ca *authority.Authority, clock clock.PassiveCl
 	return pair, why, nil
 }
 
-// ensureSecret lets mendData bring a Secret's data up to date, and writes it if
+// ensureSecret lets mend bring a Secret up to date, and writes it if
 // that gave a reason to. Whoever loses a race reads what the winner wrote and
 // looks again.
-func ensureSecret(ctx context.Context, secrets typedcorev1.SecretInterface, name string, mendData func(map[string][]byte) (why string, err error)) error {
+func ensureSecret(ctx context.Context, secrets typedcorev1.SecretInterface, name string, mend func(*corev1.Secret) (why string, err error)) error {
 	logger := klog.FromContext(ctx)
 	for range writeAttempts {
 		secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
@@ -142,7 +150,7 @@ func ensureSecret(ctx context.Context, secrets typedcorev1.SecretInterface, name
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
 		}
-		why, err := mendData(secret.Data)
+		why, err := mend(secret)
 		if err != nil {
 			return fmt.Errorf("secret %s: %w", name, err)
 		}

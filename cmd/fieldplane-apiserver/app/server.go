@@ -151,7 +151,13 @@ func Run(asked context.Context, options *Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("client for APIServices: %w", err)
 	}
-	if err := server.AddPublisher(apiServices.ApiregistrationV1().APIServices(), credentials.Authority.CertificatePEM(), clock); err != nil {
+	if err := server.AddPublisher(apiServices.ApiregistrationV1().APIServices(), credentials.Authority.TrustPEM, clock); err != nil {
+		return err
+	}
+	if err := keepCertificates(server, &pki.Keeper{
+		Secrets: hostClient.CoreV1().Secrets(options.Namespace), Names: pki.ServingNames(options.ServiceName, options.Namespace),
+		Clock: clock, Credentials: credentials, Serving: serving,
+	}); err != nil {
 		return err
 	}
 	marks, closeMarks, err := restoreMarks(options)

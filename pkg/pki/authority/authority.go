@@ -6,6 +6,7 @@
 package authority
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,6 +18,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -49,11 +52,23 @@ type KeyPair struct {
 }
 
 // Authority signs the certificates of one installation: the API server's, its
-// controllers' and every namespace's probes'.
-type Authority struct {
+// controllers' and every namespace's probes'. It is safe for concurrent use, and
+// may be succeeded by another one while it is used.
+type Authority struct{ now atomic.Pointer[generation] }
+
+// generation is what an authority is at one time.
+type generation struct {
 	cert *x509.Certificate
 	key  crypto.Signer
-	pem  []byte
+	// trusted are the certificates that are believed, its own among them, the
+	// newest first.
+	trusted []*x509.Certificate
+}
+
+func of(cert *x509.Certificate, key crypto.Signer) *Authority {
+	a := &Authority{}
+	a.now.Store(&generation{cert: cert, key: key, trusted: []*x509.Certificate{cert}})
+	return a
 }
 
 // New makes an authority with a new ECDSA P-256 key, valid from now.
@@ -81,7 +96,7 @@ func New(now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the CA's certificate: %w", err)
 	}
-	return &Authority{cert: cert, key: key, pem: encodeCertificate(der)}, nil
+	return of(cert, key), nil
 }
 
 // Load reads an authority that KeyPair has written; its errors never quote what
@@ -101,28 +116,78 @@ func Load(pair KeyPair) (*Authority, error) {
 	if !sameKey(cert, key) {
 		return nil, errors.New("the CA's key does not belong to its certificate")
 	}
-	return &Authority{cert: cert, key: key, pem: encodeCertificate(cert.Raw)}, nil
+	return of(cert, key), nil
 }
+
+// Trust makes everybody who asks from now on believe these authorities too,
+// which are PEM-encoded: the one that this one succeeds, or the one that will
+// succeed it.
+func (a *Authority) Trust(others ...[]byte) error {
+	now := *a.now.Load()
+	now.trusted = slices.Clone(now.trusted)
+	for _, other := range others {
+		cert, err := parseCertificate(other)
+		if err != nil {
+			return fmt.Errorf("a CA's certificate: %w", err)
+		}
+		if !slices.ContainsFunc(now.trusted, cert.Equal) {
+			now.trusted = append(now.trusted, cert)
+		}
+	}
+	// Two replicas that trust the same say the same.
+	slices.SortFunc(now.trusted, func(x, y *x509.Certificate) int {
+		if order := y.NotBefore.Compare(x.NotBefore); order != 0 {
+			return order
+		}
+		return bytes.Compare(x.Raw, y.Raw)
+	})
+	a.now.Store(&now)
+	return nil
+}
+
+// Become makes this authority what another one is, for everybody who has it.
+func (a *Authority) Become(other *Authority) { a.now.Store(other.now.Load()) }
 
 // KeyPair is the authority in the form that Load reads.
 func (a *Authority) KeyPair() (KeyPair, error) {
-	return encode(a.cert.Raw, a.key)
+	now := a.now.Load()
+	return encode(now.cert.Raw, now.key)
 }
 
-// CertificatePEM is what peers trust, and what an APIService carries as
-// caBundle.
-func (a *Authority) CertificatePEM() []byte { return append([]byte(nil), a.pem...) }
+// CertificatePEM is the certificate of the one who signs.
+func (a *Authority) CertificatePEM() []byte { return encodeCertificate(a.now.Load().cert.Raw) }
 
-// Pool holds the authority's certificate alone.
+// TrustPEM is what peers trust, and what an APIService carries as caBundle: the
+// certificate of the one who signs, and while one succeeds another that one's.
+func (a *Authority) TrustPEM() []byte {
+	var bundle []byte
+	for _, cert := range a.now.Load().trusted {
+		bundle = append(bundle, encodeCertificate(cert.Raw)...)
+	}
+	return bundle
+}
+
+// Pool holds the certificates of TrustPEM.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
+	for _, cert := range a.now.Load().trusted {
+		pool.AddCert(cert)
+	}
 	return pool
 }
 
+// Made is when the authority was made.
+func (a *Authority) Made() time.Time { return a.now.Load().cert.NotBefore.Add(clockSkew) }
+
 // Expired tells whether the authority can sign nothing more that anybody would
 // accept.
-func (a *Authority) Expired(now time.Time) bool { return !now.Before(a.cert.NotAfter) }
+func (a *Authority) Expired(now time.Time) bool { return !now.Before(a.now.Load().cert.NotAfter) }
+
+// Aging tells whether less than a third of the authority's life is left, so
+// that it is to be succeeded by another one.
+func (a *Authority) Aging(now time.Time) bool {
+	return a.now.Load().cert.NotAfter.Sub(now) < Lifetime/3
+}
 
 // Leaf says what a certificate is for.
 type Leaf struct {
@@ -137,8 +202,9 @@ type Leaf struct {
 // Issue makes a new key and signs a certificate for it that ends with the
 // authority at the latest.
 func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
-	if a.Expired(now) {
-		return KeyPair{}, fmt.Errorf("issue a certificate for %s: the CA has expired on %s", leaf.CommonName, a.cert.NotAfter.Format(time.RFC3339))
+	ca := a.now.Load()
+	if !now.Before(ca.cert.NotAfter) {
+		return KeyPair{}, fmt.Errorf("issue a certificate for %s: the CA has expired on %s", leaf.CommonName, ca.cert.NotAfter.Format(time.RFC3339))
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,7 +215,7 @@ func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
 		DNSNames:              leaf.DNSNames,
 		IPAddresses:           leaf.IPs,
 		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              earlier(now.Add(leaf.Lifetime), a.cert.NotAfter),
+		NotAfter:              earlier(now.Add(leaf.Lifetime), ca.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           leaf.Usages,
 		BasicConstraintsValid: true,
@@ -157,7 +223,7 @@ func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
 	if leaf.URI != nil {
 		template.URIs = []*url.URL{leaf.URI}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
 	if err != nil {
 		return KeyPair{}, fmt.Errorf("issue a certificate for %s: %w", leaf.CommonName, err)
 	}
@@ -168,6 +234,7 @@ func (a *Authority) Issue(now time.Time, leaf Leaf) (KeyPair, error) {
 // it is from this authority, for all of this leaf's names and usages, and more
 // than a third of its life is left.
 func (a *Authority) Due(now time.Time, pair KeyPair, leaf Leaf) string {
+	ca := a.now.Load().cert
 	cert, err := parseCertificate(pair.CertPEM)
 	if err != nil {
 		return "the certificate " + err.Error()
@@ -179,7 +246,7 @@ func (a *Authority) Due(now time.Time, pair KeyPair, leaf Leaf) string {
 	if !sameKey(cert, key) {
 		return "the key does not belong to the certificate"
 	}
-	if err := cert.CheckSignatureFrom(a.cert); err != nil {
+	if err := cert.CheckSignatureFrom(ca); err != nil {
 		return "the certificate is not from the installation's CA"
 	}
 	for _, name := range leaf.DNSNames {
@@ -205,7 +272,7 @@ func (a *Authority) Due(now time.Time, pair KeyPair, leaf Leaf) string {
 	}
 	// Near the authority's own end no certificate has a third of its usual life
 	// left. Issuing again would not give it one.
-	if left := cert.NotAfter.Sub(now); left <= 0 || (left < leaf.Lifetime/3 && cert.NotAfter.Before(a.cert.NotAfter)) {
+	if left := cert.NotAfter.Sub(now); left <= 0 || (left < leaf.Lifetime/3 && cert.NotAfter.Before(ca.NotAfter)) {
 		return "the certificate ends on " + cert.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return ""

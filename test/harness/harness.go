@@ -72,7 +72,7 @@ func Run(m *testing.M, options Options, use func(*Env)) int {
 func start(options Options) (*Env, error) {
 	repo := repoDir()
 	bin := filepath.Join(repo, "_local", "bin")
-	for _, program := range []string{"kube-apiserver", "kubectl", "fieldplane-apiserver", "io-probe"} {
+	for _, program := range []string{"kube-apiserver", "kubectl", "fieldplane-apiserver", "io-probe", "unit-runtime"} {
 		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
 			return nil, fmt.Errorf("%s is not built: run make build-test first", program)
 		}

@@ -37,7 +37,9 @@ type connection struct {
 	target     uint32
 	originator uint32
 	sequence   uint16
-	lastUsed   time.Time
+	// size is how many bytes a message may have, either way.
+	size     int
+	lastUsed time.Time
 }
 
 // openConnection sends a Large Forward Open, and a small one to devices that do not know it.
@@ -81,7 +83,11 @@ func (e *endpoint) forwardOpen(ctx context.Context, service byte, deadline time.
 // forwardOpenOnce asks the connection manager for a connection to the message router at the end of the route.
 func (e *endpoint) forwardOpenOnce(ctx context.Context, service byte, deadline time.Time) (cipStatus, error) {
 	e.connections++
-	c := &connection{serial: e.connections, originator: e.serial ^ uint32(e.connections)<<16, lastUsed: time.Now()}
+	size := smallSize
+	if service == serviceLargeForwardOpen {
+		size = largeSize
+	}
+	c := &connection{size: size, serial: e.connections, originator: e.serial ^ uint32(e.connections)<<16, lastUsed: time.Now()}
 	interval := uint32(requestedInterval.Microseconds())
 	path := append(append([]byte{}, e.route...), messageRouter...)
 

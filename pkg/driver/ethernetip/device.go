@@ -50,7 +50,9 @@ func (d *device) Check(ctx context.Context) (driver.Answer, error) {
 	}
 	started := time.Now()
 	channel := d.declared[0]
-	_, err := d.readChannel(ctx, channel)
+	// Of an array the first element is enough.
+	channel.Count = 0
+	_, err := driver.ReadOne(ctx, d, channel)
 	refused, ok := errors.AsType[*driver.Error](err)
 	if err != nil && (!ok || !refused.Answered) {
 		return driver.Answer{}, err
@@ -119,60 +121,28 @@ func (d *device) Identify(ctx context.Context) (driver.Identity, error) {
 	return id.nameplate(), nil
 }
 
-// Read implements driver.Device. Without a data type the device's own is taken.
-func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.Sample, error) {
-	samples := make([]driver.Sample, len(channels))
-	for i, channel := range channels {
-		value, err := d.readChannel(ctx, channel)
-		if failure, ok := errors.AsType[*driver.Error](err); ok && (failure.Answered || failure.Reason == driver.ReasonConfigurationError) {
-			samples[i] = driver.Refused(failure)
-		} else if err != nil {
-			return nil, err
-		} else {
-			samples[i].Value = value
-		}
-	}
-	return samples, nil
-}
-
-// readChannel reads one channel.
-func (d *device) readChannel(ctx context.Context, channel driver.Channel) (any, error) {
-	address, err := parseAddress(channel.Address)
-	if err != nil {
-		return nil, channelError(channel, err)
-	}
-	r, err := d.read(ctx, address)
-	if err != nil {
-		return nil, err
-	}
-	return r.value(channel.DataType, address.bit)
-}
-
 // read reads one element.
 func (d *device) read(ctx context.Context, address tagAddress) (reading, error) {
 	if d.identityOnly {
 		return reading{}, identityAlone()
 	}
-	var r reading
-	err := d.endpoint.request(ctx, d, request{
-		service: serviceReadTag,
-		path:    address.path,
-		data:    []byte{1, 0},
-		parse: func(data []byte, partial bool) (err error) {
-			if partial {
-				return &driver.Error{Reason: driver.ReasonConfigurationError, Answered: true, Err: errors.New("the value is too large for a reply; name one of its members")}
-			}
-			r, err = parseReading(data)
-			return err
-		},
-	})
-	return r, err
+	r := &tagRead{path: address.path}
+	if err := d.readTags(ctx, []*tagRead{r}); err != nil {
+		return reading{}, err
+	}
+	if r.refused != nil {
+		return reading{}, r.refused
+	}
+	return r.reading, nil
 }
 
 // Write implements driver.Device. The tag is read first: a write must name the device's own type, and what a channel is
 // declared as may be wider. A bit of a number is changed by the device itself, so that its neighbours keep what they
 // have just become.
 func (d *device) Write(ctx context.Context, channel driver.Channel, value any) error {
+	if channel.Count > 1 {
+		return channel.Array()
+	}
 	address, err := parseAddress(channel.Address)
 	if err != nil {
 		return channelError(channel, err)

@@ -49,6 +49,14 @@ type endpoint struct {
 	context     uint64
 	connections uint16
 	silentSince time.Time // first unanswered request on conn since its last reply
+	// multiple: the device has answered a packet of several services. Until singlyUntil it is not asked for any, and until mostUntil for
+	// none of more services than most.
+	multiple    bool
+	singlyUntil time.Time
+	most        int
+	mostUntil   time.Time
+	// sizes are how long the data of replies is, by path; most are as long as is usual and not noted.
+	sizes map[string]int
 
 	mu sync.Mutex
 	// unreachable: the last attempt to reach the device failed.

@@ -16,6 +16,7 @@ const replyBit = 0x80
 const (
 	serviceGetAttributesAll   = 0x01
 	serviceGetAttributeList   = 0x03
+	serviceMultiple           = 0x0A
 	serviceGetAttributeSingle = 0x0E
 	serviceReadTag            = 0x4C
 	serviceReadTemplate       = 0x4C

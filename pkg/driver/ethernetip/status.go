@@ -49,9 +49,14 @@ type cipStatus struct {
 // General statuses (CIP volume 1, appendix B) that the driver acts on.
 const (
 	statusConnectionFailure = 0x01
+	statusNoResources       = 0x02
 	statusPartialTransfer   = 0x06
 	statusConnectionLost    = 0x07
 	statusServiceUnknown    = 0x08
+	statusReplyTooLarge     = 0x11
+	statusTooMuchData       = 0x15
+	// statusEmbedded says that of several services in one packet some were refused.
+	statusEmbedded = 0x1E
 )
 
 // meaning is what a status says about the module.

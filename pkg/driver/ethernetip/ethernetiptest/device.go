@@ -84,6 +84,8 @@ type Device struct {
 	mutate         func([]byte) []byte
 
 	accepted, requests, opened int
+	// messages are the services of the connected requests.
+	messages []byte
 }
 
 // failure is a CIP status.
@@ -302,6 +304,15 @@ func (d *Device) Open() int { return d.count(func() int { return len(d.conns) })
 
 // Requests is how many frames were received in all.
 func (d *Device) Requests() int { return d.count(func() int { return d.requests }) }
+
+// Services returns the services of the connected requests since the last call.
+func (d *Device) Services() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.messages
+	d.messages = nil
+	return all
+}
 
 // Sessions is how many sessions are registered now.
 func (d *Device) Sessions() int { return d.count(func() int { return len(d.sessions) }) }

@@ -123,7 +123,12 @@ func (d *Device) multiple(service byte, data []byte, size int) []byte {
 		if from > to || to > len(data) {
 			return cipReply(service, failure{general: 0x20}, nil)
 		}
-		reply := d.answer(data[from:to], size)
+		// What is left when the offsets and the heads of those to come are there.
+		room := size - 2 - 2*n - len(replies) - 4*(n-1-i)
+		reply := d.answer(data[from:to], room)
+		if len(reply) > room {
+			reply = cipReply(data[from], failure{general: 0x11}, nil)
+		}
 		if reply[2] != 0 {
 			f.general = 0x1E
 		}

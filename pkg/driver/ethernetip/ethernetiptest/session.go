@@ -137,9 +137,10 @@ func (d *Device) packet(conn net.Conn, command uint16, data []byte) (reply []byt
 		return append(append(reply, item(itemNull, nil)...), item(itemUnconnected, answer)...), 0, false
 	case command == sendUnitData && ids[0] == itemConnection && ids[1] == itemConnected && len(items[0]) == 4 && len(items[1]) > 2:
 		c := d.cip[binary.LittleEndian.Uint32(items[0])]
-		if c == nil || c.conn != conn || d.deaf {
+		if c == nil || c.conn != conn || d.deaf || len(items[1]) > c.size {
 			return nil, 0, true
 		}
+		d.messages = append(d.messages, items[1][2])
 		answer := append(bytes.Clone(items[1][:2]), d.answer(items[1][2:], c.size-2)...)
 		return append(append(reply, item(itemConnection, u32(nil, c.originatorID))...), item(itemConnected, answer)...), 0, false
 	default:

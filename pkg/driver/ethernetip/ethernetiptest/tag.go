@@ -408,7 +408,7 @@ func (d *Device) tagService(service byte, segments []segment, data []byte, size 
 			return append(head, p.tag.data[p.offset]>>p.bit&1), failure{}
 		}
 		value := p.tag.data[p.offset+offset : p.offset+n*width]
-		if room := size - len(head); len(value) > room {
+		if room := max(0, size-len(head)); len(value) > room {
 			return append(head, value[:room/width*width]...), failure{general: 0x06}
 		}
 		return append(head, value...), failure{}

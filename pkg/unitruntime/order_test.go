@@ -19,14 +19,14 @@ import (
 // Req: P-16b (one lock orders state changes and writes to devices)
 func TestNoWriteReachesADeviceAfterAHoldWasAnswered(t *testing.T) {
 	const devices, writers = 4, 48
-	rounds := 60
+	rounds := 40
 	if testing.Short() {
 		rounds = 15
 	}
 	s := newSite(t)
 	defer func() { s.stop() }()
 	var modules, tags []string
-	// heldSince counts the orders that were answered: odd while users must not write, even while hold values must not be written.
+	// What may be written at this moment, as far as orders were answered.
 	var users, holds atomic.Bool
 	var userWrites, holdWrites, wrong atomic.Int64
 	for i := range devices {

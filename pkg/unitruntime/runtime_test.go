@@ -317,6 +317,8 @@ func TestEachWriteHasAResultOfItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *site) {
 		d := s.device("uid-io")
 		d.values["a"], d.values["b"] = int16(1), int16(2)
+		d.values["learned"] = uint16(9)
+		d.refused["refused"] = &driver.Error{Reason: driver.ReasonAccessDenied, Answered: true, Err: errors.New("no")}
 		s.apply(configFile([]string{moduleEntry("io", 1), moduleEntry("other", 1), `{"name":"broken","uid":"u"}`},
 			tagEntry("m/a", "io", `"dataType":"int16","access":"ReadWrite","scaling":{"factor":0.5}`),
 			tagEntry("m/b", "io", `"dataType":"int16"`),
@@ -326,8 +328,6 @@ func TestEachWriteHasAResultOfItsOwn(t *testing.T) {
 			tagEntry("m/y", "other", `"access":"Write"`),
 			tagEntry("m/z", "broken", `"access":"Write"`),
 		))
-		d.values["learned"] = uint16(9)
-		d.refused["refused"] = &driver.Error{Reason: driver.ReasonAccessDenied, Answered: true, Err: errors.New("no")}
 		after(3 * time.Second)
 		s.device("uid-other").with(func(d *fakeDevice) { d.link = &driver.Error{Reason: driver.ReasonTimeout} })
 		s.order(1, isa88.Running, "")

@@ -75,6 +75,7 @@ type order struct {
 	Slot       int            `json:"slot"`
 	Connected  bool           `json:"connected"`
 	Read       []string       `json:"read,omitempty"`
+	Group      []string       `json:"group,omitempty"`
 	Write      map[string]any `json:"write,omitempty"`
 	Structures []string       `json:"structures,omitempty"`
 }

@@ -1,10 +1,10 @@
 // Connects to an EtherNet/IP controller and does what its argument says, a JSON object:
 //   host, slot; connected: by a Forward Open, else by Unconnected Send;
-//   read: names of tags; write: names and values; structures: names of structures to read whole.
+//   read: names of tags; group: names of tags to read at once, by Multiple Service Packets; write: names and values; structures: names of structures to read whole.
 // It prints one JSON object: identity, tags, values, structures, and error if anything failed.
 'use strict';
 
-const { Controller, Tag, Structure } = require('st-ethernet-ip');
+const { Controller, Tag, TagGroup, Structure } = require('st-ethernet-ip');
 
 const want = JSON.parse(process.argv[2]);
 
@@ -28,6 +28,16 @@ async function main() {
     const tag = new Tag(name);
     await plc.readTag(tag);
     result.values[name] = tag.value;
+  }
+  if (want.group) {
+    const group = new TagGroup();
+    for (const name of want.group) {
+      group.add(new Tag(name));
+    }
+    await plc.readTagGroup(group);
+    group.forEach((tag) => {
+      result.values[tag.name] = tag.value;
+    });
   }
   for (const name of want.structures || []) {
     const tag = new Structure(name, plc.state.tagList);

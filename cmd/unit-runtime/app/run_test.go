@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +18,15 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/driver"
+	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus/modbustest"
 	"github.com/fieldplane/fieldplane/pkg/isa88"
+	"github.com/fieldplane/fieldplane/pkg/probe"
+	probeapi "github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/peer"
 	"github.com/fieldplane/fieldplane/pkg/probe/probetest"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
@@ -47,7 +55,12 @@ func freeAddress(t *testing.T) string {
 
 func start(t *testing.T, config string) *program {
 	t.Helper()
-	p := &program{ca: probetest.NewAuthority(t), dir: t.TempDir()}
+	return startAs(t, probetest.NewAuthority(t), config)
+}
+
+func startAs(t *testing.T, ca *probetest.Authority, config string) *program {
+	t.Helper()
+	p := &program{ca: ca, dir: t.TempDir()}
 	pair := p.ca.Namespace(t, namespace)
 	p.ca.Write(t, p.dir, pair)
 	p.configure(t, config)
@@ -294,5 +307,60 @@ func TestTheProgramIsFollowedAndRestarted(t *testing.T) {
 	p.wait(t, "written again", func() bool { return plc.Unit(1).Holding(1) == 0 })
 	if code := p.do(t, p.controllers, "PUT", api.UnitPath, api.Order{UID: "unit-1", Revision: 4, State: isa88.Running}, nil); code != http.StatusConflict {
 		t.Errorf("an order of a former leader: %d", code)
+	}
+}
+
+// Req: P-13, P-14, P-15 (one connection, one probe, two Units)
+func TestADeviceOfOneConnectionIsSharedThroughItsProbe(t *testing.T) {
+	plc := device(t)
+	plc.MaxClients(1)
+	ca := probetest.NewAuthority(t)
+	shared := probe.New(probe.Options{
+		Open:  probe.Drivers{Modbus: modbus.New((&net.Dialer{}).DialContext, driver.NewConnectLimit(4))}.Open,
+		Clock: clock.RealClock{}, Seed: 1, BootID: "boot", Log: logr.Discard(), Registry: prometheus.NewRegistry(),
+	})
+	t.Cleanup(shared.Stop)
+	spec := fmt.Sprintf(`"name":"io","uid":"io-1","generation":1,"spec":{"protocol":"modbus","modbus":{"endpoint":%q,"maxConnections":1}}`, plc.Endpoint())
+	supervised, err := probe.ParseConfig([]byte(`{"modules":[{` + spec + `}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.Apply(supervised)
+	server := httptest.NewUnstartedServer(shared.Handler())
+	server.Listener = tls.NewListener(server.Listener, probeapi.ServerConfig(namespace, ca.Credentials(t, ca.Namespace(t, namespace))))
+	server.Start()
+	t.Cleanup(server.Close)
+
+	var units [2]*program
+	for i := range units {
+		units[i] = startAs(t, ca, fmt.Sprintf(`{"unit":{"name":"mixer","uid":"unit-1","generation":1},"modules":[{%s,"via":{"address":%q}}],"tags":[%s,%s]}`,
+			spec, server.Listener.Addr().String(), temperature, speed))
+	}
+	for _, p := range units {
+		p.wait(t, "read", func() bool { v := p.tags(t)["tank/temperature"]; return v.Status.Good() && text(v) == "21.5" })
+		p.order(t, api.Order{Revision: 1, State: isa88.Running})
+	}
+	for i, p := range units {
+		var response api.WriteResponse
+		p.do(t, p.controllers, "PUT", api.TagsPath, api.WriteRequest{UID: "unit-1", Writes: []api.TagWrite{
+			{TagKey: api.TagKey{ControlModule: "stirrer", Name: "speed"}, Value: fmt.Sprint(40 + i)},
+		}}, &response)
+		if len(response.Results) != 1 || !response.Results[0].Done || plc.Unit(1).Holding(1) != uint16(40+i) {
+			t.Errorf("Unit %d: %+v; the device has %d", i, response, plc.Unit(1).Holding(1))
+		}
+	}
+	units[0].order(t, api.Order{Revision: 2, State: isa88.Holding, Episode: "e"})
+	units[0].wait(t, "held", func() bool { return plc.Unit(1).Holding(1) == 0 })
+	if n := plc.Accepted(); n != 1 {
+		t.Errorf("%d connections were made", n)
+	}
+	plc.Blackhole(true)
+	for _, p := range units {
+		p.wait(t, "bad", func() bool { return p.tags(t)["tank/temperature"].Status.Bad() })
+		p.wait(t, "lost", func() bool {
+			var report api.Report
+			p.do(t, p.own, "GET", api.UnitPath, nil, &report)
+			return len(report.Modules) == 1 && report.Modules[0].Known && !report.Modules[0].Connected && report.Modules[0].Via == "probe"
+		})
 	}
 }

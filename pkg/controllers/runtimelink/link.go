@@ -108,8 +108,9 @@ func (l *link) send(ctx context.Context) {
 	for {
 		wait := api.KeepAlive
 		if err := l.give(ctx); err != nil && ctx.Err() == nil {
-			// A lasting trouble is told once.
-			if text := err.Error(); text != told {
+			// A lasting trouble is told once, and not that a program has yet to start.
+			text := err.Error()
+			if report, _ := l.look(); text != told && report.Runtime.BootID != "" {
 				told = text
 				log.Info("The runtime did not take an order", "address", l.pod.address, "err", text)
 			}

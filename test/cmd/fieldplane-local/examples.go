@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -27,6 +28,7 @@ const (
 	exampleNamespace = "site-a"
 	exampleCluster   = "plant"
 	exampleBundle    = "plant-bundle"
+	exampleUnit      = "mixing"
 )
 
 // applyExamples makes the example's secrets bundle, applies the examples, and
@@ -50,7 +52,7 @@ func applyExamples(ctx context.Context, here place, cluster *localcluster.Cluste
 	if err := waitPlant(ctx, cluster, modules); err != nil {
 		return err
 	}
-	progress("every module Online and a machine Pending", time.Since(began))
+	progress("every module Online, a machine Pending, a Unit's runtime in contact", time.Since(began))
 	return nil
 }
 
@@ -95,8 +97,9 @@ func exampleModules(path string) ([]string, error) {
 	}
 }
 
-// waitPlant returns when every module of the examples is Online and a machine
-// is known, which is what the first look at the plant should show.
+// waitPlant returns when every module of the examples is Online, a machine is
+// known, and the Unit's runtime is in contact, which is what the first look at
+// the plant should show.
 func waitPlant(ctx context.Context, cluster *localcluster.Cluster, modules []string) error {
 	client, err := versioned.NewForConfig(cluster.AdminConfig())
 	if err != nil {
@@ -114,10 +117,14 @@ func waitPlant(ctx context.Context, cluster *localcluster.Cluster, modules []str
 			return slices.ContainsFunc(online.Items, func(m physicalv1alpha1.IOModule) bool { return m.Name == name })
 		})
 		machines, err := client.TalosV1alpha1().TalosMachines(exampleNamespace).List(ctx, metav1.ListOptions{})
-		return err == nil && len(missing) == 0 && len(machines.Items) > 0, nil
+		if err != nil || len(missing) > 0 || len(machines.Items) == 0 {
+			return false, nil
+		}
+		unit, err := client.PhysicalV1alpha1().Units(exampleNamespace).Get(ctx, exampleUnit, metav1.GetOptions{})
+		return err == nil && meta.IsStatusConditionTrue(unit.Status.Conditions, "RuntimeReady"), nil
 	})
 	if err != nil {
-		return fmt.Errorf("modules that did not come Online are %q, or no machine was found: %w", missing, err)
+		return fmt.Errorf("modules that did not come Online are %q, or no machine was found, or Unit %s has no runtime: %w", missing, exampleUnit, err)
 	}
 	return nil
 }

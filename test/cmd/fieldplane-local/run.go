@@ -136,10 +136,11 @@ func worthTrying(here place) string {
 	return fmt.Sprintf(`
   export KUBECONFIG=%s PATH=%s:$PATH
 
-  kubectl get iomodules,talosmachines -A
+  kubectl get iomodules,units,talosmachines -A
   kubectl fieldplane channels press -n site-a -o wide
   kubectl fieldplane pending -A
-  plant fault mixer closed && kubectl get iomodules -n site-a -w
+  kubectl fieldplane start mixing -n site-a && kubectl fieldplane tags mixing -n site-a -w
+  plant fault mixer closed && kubectl get units -n site-a -w
   kubectl fieldplane approve machine -n site-a 3f1d2c4b-5a69-4788-9c0d-1e2f3a4b5c01 --role controlplane --install-disk /dev/nvme0n1 --accept-unverified-fingerprint
   kubectl explain iomodule.spec
 

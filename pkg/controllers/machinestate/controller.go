@@ -26,6 +26,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
+	"github.com/fieldplane/fieldplane/pkg/talos/render"
 )
 
 const (
@@ -62,6 +63,8 @@ type Config struct {
 	Clock    clock.WithTicker
 	// Dial opens sessions with configured machines.
 	Dial machine.Factory
+	// Render is render.Render if nil; tests remember what it makes.
+	Render func(render.Input) ([]byte, error)
 }
 
 // Controller follows configured machines.
@@ -75,6 +78,7 @@ type Controller struct {
 	recorder        record.EventRecorder
 	clock           clock.WithTicker
 	dial            machine.Factory
+	render          func(render.Input) ([]byte, error)
 
 	// turns has one place, which is held while a machine takes its cluster's turn to be changed.
 	turns chan struct{}
@@ -82,6 +86,10 @@ type Controller struct {
 
 // New returns a controller that does nothing before Run.
 func New(cfg Config) *Controller {
+	if cfg.Render == nil {
+		cfg.Render = render.Render
+	}
+
 	return &Controller{
 		client:          cfg.Client,
 		clusterInformer: cfg.Clusters.Informer(),
@@ -92,6 +100,7 @@ func New(cfg Config) *Controller {
 		recorder:        cfg.Recorder,
 		clock:           cfg.Clock,
 		dial:            cfg.Dial,
+		render:          cfg.Render,
 		turns:           make(chan struct{}, 1),
 	}
 }

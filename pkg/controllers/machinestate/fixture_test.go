@@ -86,13 +86,23 @@ var onceParsed = sync.OnceValues(func() (out [2]*secrets.Bundle, err error) {
 })
 
 func bundleHash(n int) string {
-	hash, err := bundle.HashOf(bundleOf(n))
+	hashes, err := onceHashed()
 	if err != nil {
 		panic(err)
 	}
 
-	return hash
+	return hashes[n]
 }
+
+var onceHashed = sync.OnceValues(func() (out [2]string, err error) {
+	for n := range out {
+		if out[n], err = bundle.HashOf(bundleOf(n)); err != nil {
+			return out, err
+		}
+	}
+
+	return out, nil
+})
 
 // name and address are those of machine n.
 func name(n int) string    { return fmt.Sprintf("6f7a1c52-3b1e-4d8f-9a60-0cc47ab01%03d", n) }
@@ -311,6 +321,7 @@ func (w *world) controller() func() {
 		Recorder: w.events,
 		Clock:    clock.RealClock{},
 		Dial:     w.net.Dial,
+		Render:   rendered,
 	})
 
 	factory.Start(ctx.Done())

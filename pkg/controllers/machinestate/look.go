@@ -78,7 +78,7 @@ func (c *Controller) gather(ctx context.Context, m *v1alpha1.TalosMachine) (pict
 		return p, nil, nil
 	}
 
-	p.want = renderFor(m, cluster, secrets)
+	p.want = c.wantedFor(m, cluster, secrets)
 	p.seen = c.observe(ctx, m, secrets)
 	p.difference = differenceOf(p.want, p.seen, secrets)
 	p.peers = c.peers(m, func(other *v1alpha1.TalosMachine) string {
@@ -87,7 +87,7 @@ func (c *Controller) gather(ctx context.Context, m *v1alpha1.TalosMachine) (pict
 			return ""
 		}
 
-		return renderFor(other, cluster, secrets).hash
+		return c.wantedFor(other, cluster, secrets).hash
 	})
 	p.now = c.clock.Now()
 
@@ -122,8 +122,8 @@ func stopped(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster) *problem 
 	return nil
 }
 
-func renderFor(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster, secrets *secrets.Bundle) wanted {
-	config, err := render.Render(render.Input{Cluster: cluster, Machine: m, Bundle: secrets})
+func (c *Controller) wantedFor(m *v1alpha1.TalosMachine, cluster *v1alpha1.TalosCluster, secrets *secrets.Bundle) wanted {
+	config, err := c.render(render.Input{Cluster: cluster, Machine: m, Bundle: secrets})
 	if err != nil {
 		return wanted{problem: &problem{reasonRenderFailed, notice.Redacted(err.Error(), secrets)}}
 	}

@@ -43,7 +43,9 @@ type Options struct {
 	Confirmed func(module types.NamespacedName, uid types.UID) bool
 	// Recorder writes Events into the host cluster.
 	Recorder record.EventRecorder
-	Clock    clock.WithTicker
+	// Clock measures what passes; Wall is the time that is stored, which somebody may set.
+	Clock clock.WithTicker
+	Wall  func() time.Time
 	// NewEpisode names a hold that begins, as nothing else is named.
 	NewEpisode func() string
 }
@@ -54,7 +56,7 @@ type Controller struct {
 	runtimes   Runtimes
 	confirmed  func(types.NamespacedName, types.UID) bool
 	recorder   record.EventRecorder
-	clock      clock.WithTicker
+	wall       func() time.Time
 	newEpisode func() string
 
 	units   physicallisters.UnitLister
@@ -79,7 +81,7 @@ type source struct {
 // New returns a controller that does nothing before Run, and has the runtimes tell it of changes.
 func New(o Options) *Controller {
 	c := &Controller{
-		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, clock: o.Clock, newEpisode: o.NewEpisode,
+		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, wall: o.Wall, newEpisode: o.NewEpisode,
 		units: o.Units.Lister(), modules: o.Modules.Lister(),
 		required:    newRequired(),
 		newestUnits: newNewest[*v1alpha1.Unit](), newestModules: newNewest[*v1alpha1.IOModule](),

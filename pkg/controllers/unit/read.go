@@ -114,7 +114,7 @@ func (c *Controller) see(m *v1alpha1.IOModule) module {
 
 func (c *Controller) factsOf(unit *v1alpha1.Unit, modules []module) facts {
 	f := facts{
-		unit: unit, modules: modules, now: metav1.NewTime(c.clock.Now()), newEpisode: c.newEpisode,
+		unit: unit, modules: modules, now: metav1.NewTime(c.wall()), newEpisode: c.newEpisode,
 		inState: c.unitsSeen.age(keyOf(unit), as{unit.UID, string(unit.Status.State), seconds(unit.Status.LastTransitionTime)}),
 	}
 	f.runtime.report, f.runtime.pod, f.runtime.inContact = c.runtimes.Report(keyOf(unit))

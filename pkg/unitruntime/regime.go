@@ -38,7 +38,7 @@ func regimeOf(order *api.Order, latch *api.Latch, fresh bool) regime {
 	case order != nil && order.State == isa88.Running && fresh:
 		return regime{permission: writesOfUsers}
 	default:
-		return regime{}
+		return regime{permission: writesNothing}
 	}
 }
 

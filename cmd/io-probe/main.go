@@ -1,3 +1,8 @@
+// There are devices whose certificates have a negative serial number, which Go refuses to read unless it is told. They are
+// pinned by their thumbprint like any other.
+//
+//go:debug x509negativeserial=1
+
 // io-probe supervises the connectivity of the field devices that its config file names (P-11).
 package main
 

@@ -1,3 +1,8 @@
+// There are devices whose certificates have a negative serial number, which Go refuses to read unless it is told. They are
+// pinned by their thumbprint like any other.
+//
+//go:debug x509negativeserial=1
+
 // unit-runtime reads, writes and holds the tags of one Unit (P-15, P-16b).
 package main
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,9 +109,26 @@ func (d *device) answer(s *session, state sample) (driver.Answer, error) {
 	if remote := s.security.remote; remote != nil && remote.NotAfter.Sub(d.now()) < expiringWithin {
 		answer.Reason, answer.Health = driver.ReasonCertificateExpiring, driver.HealthMaintenanceRequired
 		answer.Message = "the server's certificate ends on " + remote.NotAfter.UTC().Format(time.DateOnly)
+		return answer, nil
+	}
+	if s.offer != nil {
+		answer.Message = elsewhere(s.offer.url, d.connection.opener.hostPort)
 	}
 	return answer, nil
 }
+
+// elsewhere tells that a server advertises another host than the one by which it is reached (akri#624): no harm to us, who go on
+// dialling the latter, and good to know for whoever sets up another client.
+func elsewhere(advertised, hostPort string) string {
+	other, err := ParseEndpoint(advertised)
+	if err != nil || strings.EqualFold(other, hostPort) {
+		return ""
+	}
+	return fmt.Sprintf("the server advertises itself as %s, and is reached at %s", clip(other, maxHost), hostPort)
+}
+
+// maxHost is how long a host name is told to be at most; that of DNS has 253 characters.
+const maxHost = 253
 
 // Identify implements driver.Device by the server's BuildInfo and, where the server has devices by OPC 10000-100, the serial number of the
 // only one.

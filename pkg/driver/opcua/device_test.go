@@ -372,3 +372,31 @@ func TestACancelledCallEndsAtOnceAndHarmsNobody(t *testing.T) {
 		t.Errorf("%s, %d sessions", reason, f.sessions.Load())
 	}
 }
+
+// Req: P-13; akri#624 (an advertised host name that does not resolve)
+func TestAServerThatAdvertisesAnotherHostIsReachedAndTold(t *testing.T) {
+	for _, c := range []struct {
+		name, advertised, says string
+	}{
+		{"nothing", "", ""},
+		{"no URL", "plc", ""},
+		{"itself", "opc.tcp://HOST", ""},
+		{"itself with a path", "opc.tcp://HOST/plant", ""},
+		{"another host", "opc.tcp://plc.invalid:4840/plant", "the server advertises itself as plc.invalid:4840, and is reached at 127.0.0.1:"},
+		{"another port", "opc.tcp://127.0.0.1:1", "as 127.0.0.1:1,"},
+		{"a host that would act on a terminal", "opc.tcp://plc\u202e.invalid", "as plc.invalid:4840,"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture(t)
+			f.advertise = strings.ReplaceAll(c.advertised, "HOST", f.listener.Addr().String())
+			f.serve()
+			answer, err := opened(t, testDriver(Options{}), f.plain()).Check(t.Context())
+			if err != nil || answer.Reason != "" || answer.Health != driver.HealthNormal {
+				t.Fatalf("%+v, %v", answer, err)
+			}
+			if !strings.Contains(answer.Message, c.says) || (answer.Message == "") != (c.says == "") {
+				t.Errorf("message %q, want %q", answer.Message, c.says)
+			}
+		})
+	}
+}

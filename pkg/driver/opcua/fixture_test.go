@@ -25,6 +25,8 @@ type fixture struct {
 	spoil func(stage string, reply []byte) []byte
 	// answer, if set, answers a request in the fixture's place.
 	answer func(request any) any
+	// advertise is the URL under which the server says that it is reached.
+	advertise string
 	// state is what the server says of itself.
 	state atomic.Int32
 
@@ -156,7 +158,7 @@ func (f *fixture) talk(conn net.Conn) {
 				AuthenticationToken: ua.NewStringNodeID(1, "token"), ServerNonce: make([]byte, 32), ServerSignature: &ua.SignatureData{},
 				ServerEndpoints: []*ua.EndpointDescription{{
 					Server: &ua.ApplicationDescription{ApplicationName: ua.NewLocalizedText("f")}, SecurityMode: ua.MessageSecurityModeNone,
-					SecurityPolicyURI: PolicyNone.uri(), TransportProfileURI: transportProfile,
+					SecurityPolicyURI: PolicyNone.uri(), TransportProfileURI: transportProfile, EndpointURL: f.advertise,
 					UserIdentityTokens: []*ua.UserTokenPolicy{{PolicyID: "anyone", TokenType: ua.UserTokenTypeAnonymous}, {PolicyID: "named", TokenType: ua.UserTokenTypeUserName}},
 				}}}
 		case *ua.ActivateSessionRequest:

@@ -285,6 +285,7 @@ func (d *decoder) endpoints() []endpointDescription {
 // nothing: whoever answers an unauthenticated question could rank as it likes.
 func (o opener) choose(offers []endpointDescription) (*endpointDescription, error) {
 	var offered []string
+	var chosen *endpointDescription
 	for i := range offers {
 		e := &offers[i]
 		if e.transport != "" && e.transport != transportProfile {
@@ -292,12 +293,19 @@ func (o opener) choose(offers []endpointDescription) (*endpointDescription, erro
 		}
 		mode := strings.TrimPrefix(e.mode.String(), "MessageSecurityMode")
 		if e.policy == o.config.SecurityPolicy.uri() && mode == string(o.config.SecurityMode) {
-			return e, nil
+			// A server of several addresses may offer the same at each.
+			if chosen == nil || elsewhere(e.url, o.hostPort) == "" && elsewhere(chosen.url, o.hostPort) != "" {
+				chosen = e
+			}
+			continue
 		}
 		name := strings.TrimPrefix(e.policy, policyPrefix) + "/" + mode
 		if !slices.Contains(offered, name) && len(offered) < 16 {
 			offered = append(offered, printable(name))
 		}
+	}
+	if chosen != nil {
+		return chosen, nil
 	}
 	slices.Sort(offered)
 	return nil, &driver.Error{Reason: driver.ReasonSecurityModeRejected, Err: fmt.Errorf("the server does not offer %s/%s; it offers %s",

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
@@ -36,7 +37,7 @@ func parseTrusted(pemData []byte) ([]*x509.Certificate, error) {
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, errors.New("it holds a certificate that cannot be read")
+			return nil, errors.New("it holds a certificate that cannot be read: " + unreadable(err))
 		}
 		all = append(all, certificate)
 	}
@@ -55,7 +56,7 @@ func (t trust) verify(presented []byte, now time.Time) (*x509.Certificate, error
 	}
 	certificate, err := x509.ParseCertificate(leaf)
 	if err != nil {
-		return nil, untrusted(leaf, "the server's certificate cannot be read")
+		return nil, untrusted(leaf, "the server's certificate cannot be read: "+unreadable(err))
 	}
 	if t.thumbprint != "" {
 		sha1Sum, sha256Sum := sha1.Sum(leaf), sha256.Sum256(leaf)
@@ -90,6 +91,14 @@ func (t trust) verify(presented []byte, now time.Time) (*x509.Certificate, error
 		return nil, untrusted(leaf, "the server's certificate is not trusted")
 	}
 	return certificate, nil
+}
+
+// maxUnreadable bounds what is told of a certificate that cannot be read.
+const maxUnreadable = 120
+
+// unreadable says why a certificate cannot be read, as far as it can be shown.
+func unreadable(err error) string {
+	return clip(strings.TrimPrefix(err.Error(), "x509: "), maxUnreadable)
 }
 
 // untrusted is the refusal of a server's certificate; the operator compares the thumbprint with the device's, and pins it.

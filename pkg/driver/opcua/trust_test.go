@@ -1,6 +1,7 @@
 package opcua
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha1"
@@ -149,5 +150,31 @@ func TestOurOwnCertificateIsOneThatServersTake(t *testing.T) {
 	again, err := ParseApplication([]byte(text))
 	if err != nil || again.uri != a.uri || again.Thumbprint() != a.Thumbprint() {
 		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// Req: P-13
+func TestACertificateThatGoDoesNotReadIsToldAndCanBeAllowed(t *testing.T) {
+	now := time.Now()
+	own := issued(t, "own", false, nil, now.Add(365*24*time.Hour))
+	// Its serial number becomes negative; of a certificate that is pinned nobody asks for the signature.
+	negative := bytes.Replace(own.certificate.Raw, []byte{2, 1, 7}, []byte{2, 1, 0xF9}, 1)
+	pinned := trust{thumbprint: thumbprint(negative)}
+	t.Setenv("GODEBUG", "x509negativeserial=0")
+	_, err := pinned.verify(negative, now)
+	if driver.ReasonOf(err) != driver.ReasonCertificateUntrusted || !strings.Contains(err.Error(), "cannot be read: negative serial number") || !strings.Contains(err.Error(), pinned.thumbprint) {
+		t.Errorf("%v", err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: negative})
+	if _, err := parseTrusted(text); err == nil || !strings.Contains(err.Error(), "negative serial number") {
+		t.Errorf("%v", err)
+	}
+	// As cmd/io-probe and cmd/unit-runtime are built.
+	t.Setenv("GODEBUG", "x509negativeserial=1")
+	if _, err := pinned.verify(negative, now); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := parseTrusted(text); err != nil {
+		t.Errorf("%v", err)
 	}
 }

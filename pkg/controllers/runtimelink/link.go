@@ -2,6 +2,7 @@ package runtimelink
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
@@ -107,7 +108,10 @@ func (l *link) send(ctx context.Context) {
 	pause, told := firstRetry, ""
 	for {
 		wait := api.KeepAlive
-		if err := l.give(ctx); err != nil && ctx.Err() == nil {
+		if err := l.give(ctx); errors.Is(err, context.Canceled) {
+			// It was given up for the next one, or for good.
+			wait = 0
+		} else if err != nil {
 			// A lasting trouble is told once, and not that a program has yet to start.
 			text := err.Error()
 			if report, _ := l.look(); text != told && report.Runtime.BootID != "" {

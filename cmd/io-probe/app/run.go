@@ -67,7 +67,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 		Help: "Connections to devices by protocol and how they ended: Connected or the reason.",
 	}, []string{"protocol", "reason"})
 	dial := func(protocol v1alpha1.Protocol) func(context.Context, string, string) (net.Conn, error) {
-		return counted((&net.Dialer{}).DialContext, dials.MustCurryWith(prometheus.Labels{"protocol": string(protocol)}))
+		return counted(driver.Dial, dials.MustCurryWith(prometheus.Labels{"protocol": string(protocol)}))
 	}
 	devices := probe.Drivers{
 		Modbus: modbus.New(dial(v1alpha1.ProtocolModbus), connects),

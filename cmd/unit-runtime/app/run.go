@@ -68,11 +68,11 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	connects := driver.NewConnectLimit(maxConnects)
 	drivers := probe.Drivers{
-		Modbus: modbus.New(dial, connects),
-		OPCUA: opcua.New(dial, connects, opcua.Options{
+		Modbus: modbus.New(driver.Dial, connects),
+		OPCUA: opcua.New(driver.Dial, connects, opcua.Options{
 			Credentials: probe.CredentialFiles(o.CredentialsDir).Read, ApplicationKey: probe.ApplicationKey,
 		}),
-		EtherNetIP: ethernetip.New(dial, connects, binary.BigEndian.Uint32(random[4:])),
+		EtherNetIP: ethernetip.New(driver.Dial, connects, binary.BigEndian.Uint32(random[4:])),
 		Now:        time.Now,
 		Start:      time.Now(),
 	}
@@ -151,22 +151,6 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	serving.Wait()
 	r.Stop()
 	return err
-}
-
-// dial opens a connection to a device, whose end throws away what was not delivered. Without that the kernel would go on sending a
-// write that was given up, and it might reach the device after the hold value that followed on another connection.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		if err := tcp.SetLinger(0); err != nil {
-			_ = conn.Close()
-			return nil, err
-		}
-	}
-	return conn, nil
 }
 
 func newServer(handler http.Handler, requests context.Context, log logr.Logger) *http.Server {

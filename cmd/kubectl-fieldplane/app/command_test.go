@@ -29,6 +29,12 @@ func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
 		{[]string{"config", "--help"}, []string{"kubectl fieldplane config machine UUID", "--diff"}},
 		{[]string{"reboot", "--help"}, []string{"kubectl fieldplane reboot machine UUID", "--wait"}},
 		{[]string{"gen-secrets", "--help"}, []string{"kubectl fieldplane gen-secrets CLUSTER", "--from-file", "--secret-namespace", "fieldplane-system"}},
+		{[]string{"hold", "--help"}, []string{"kubectl fieldplane hold UNIT", "--reason", "--no-wait", "It exits with 0 when"}},
+		{[]string{"restart", "--help"}, []string{"kubectl fieldplane restart UNIT", "--override", "verb override"}},
+		{[]string{"mode", "--help"}, []string{"kubectl fieldplane mode UNIT automatic|manual"}},
+		{[]string{"tags", "--help"}, []string{"kubectl fieldplane tags UNIT [MODULE[/TAG]...]", "--watch"}},
+		{[]string{"write", "--help"}, []string{"kubectl fieldplane write UNIT MODULE/TAG=VALUE...", "--reason"}},
+		{[]string{"status", "--help"}, []string{"kubectl fieldplane status", "--all-namespaces", "--watch"}},
 		{[]string{"pending", "--help"}, []string{"kubectl fieldplane pending -A -o wide"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -39,7 +45,7 @@ func TestHelpShowsExamplesAsAUserTypesThem(t *testing.T) {
 			}
 		})
 	}
-	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "The commands are: approve, channels, config, discover, gen-secrets, pending, reboot, reject, unapprove, unreject. See")
+	newSession().run(t, "aprove").wantRefused(t, `unknown command "aprove"`, "The commands are: abort, approve, channels, config, discover, gen-secrets, hold, mode, pause, pending, reboot, reject, reset, restart, resume, start, status, stop, tags, unapprove, unreject, write. See")
 }
 
 func TestCompletionOffersTheMachinesThatWait(t *testing.T) {

@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	physical "github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/apis/talos/v1alpha1"
 )
 
@@ -40,13 +42,17 @@ func TestEveryDocumentedCommandWorks(t *testing.T) {
 				s := newSession(siteFor(args)...)
 				s.input = "y\n"
 				s.thenMachine(t, rebootAsked(func(r *v1alpha1.MachineRebootStatus) { r.CompletedAt = r.RequestedAt }))
-				done := s.steps
+				rebooted := s.steps
 				s.steps = nil
 				s.client.PrependReactor("create", "talosmachines", func(clienttesting.Action) (bool, runtime.Object, error) {
-					done[0]()
+					rebooted[0]()
 					return true, &v1alpha1.RebootRequest{}, nil
 				})
 				s.then(t, func(c *v1alpha1.TalosCluster) { c.Status.Discovery = sweep(0, 1) })
+				s.units(func(command *physical.UnitCommand) (*physical.UnitCommand, error) {
+					return done(destination(command.Spec.Command))(command)
+				}, &physical.UnitTags{}, nil)
+				s.interrupted = slices.Contains(args, "-w")
 				s.run(t, args...).wantOK(t)
 			})
 		}
@@ -68,7 +74,7 @@ func words(line string) []string {
 
 // siteFor is the site with a machine as the command is for.
 func siteFor(args []string) []runtime.Object {
-	objects := site()
+	objects := append(site(), mixer())
 	machine := objects[0].(*v1alpha1.TalosMachine)
 	given := map[string]bool{}
 	for _, arg := range args {

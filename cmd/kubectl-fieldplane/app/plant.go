@@ -300,32 +300,31 @@ func unitRank(state physical.UnitState) (int, tone) {
 
 // unitAlarms are the conditions that somebody has to know of, by their reasons; and whether one of them is urgent.
 func unitAlarms(unit *physical.Unit) (alarms []string, urgent bool) {
+	if findCondition(unit, conditionTransientTimeout, metav1.ConditionTrue) != nil {
+		alarms, urgent = append(alarms, conditionTransientTimeout), true
+	}
 	for _, of := range []struct {
-		kind string
-		well metav1.ConditionStatus
+		kind   string
+		status metav1.ConditionStatus
 		// urgent is how it is when the Unit is at work.
 		urgent bool
 	}{
-		{conditionTransientTimeout, metav1.ConditionFalse, true},
-		{conditionHoldValuesWritten, metav1.ConditionTrue, true},
-		{conditionEquipmentHealthy, metav1.ConditionTrue, true},
-		{conditionRuntimeConnected, metav1.ConditionTrue, false},
+		{conditionHoldValuesWritten, metav1.ConditionFalse, true},
+		{conditionHoldValuesWritten, metav1.ConditionUnknown, false},
+		{conditionEquipmentHealthy, metav1.ConditionFalse, true},
+		{conditionEquipmentHealthy, metav1.ConditionUnknown, true},
+		// Unknown is when the runtime does not answer, which has a column of its own.
+		{conditionRuntimeConnected, metav1.ConditionFalse, true},
 	} {
-		found := meta.FindStatusCondition(unit.Status.Conditions, of.kind)
-		if found == nil || found.Status == of.well {
-			continue
+		if found := findCondition(unit, of.kind, of.status); found != nil {
+			alarms, urgent = append(alarms, cmp.Or(found.Reason, of.kind)), urgent || of.urgent
 		}
-		name := of.kind
-		if found.Status != metav1.ConditionTrue {
-			name += "=" + string(found.Status)
-		}
-		alarms, urgent = append(alarms, name), urgent || of.urgent
 	}
 	if last := unit.Status.LastCommand; last != nil && last.Outcome == physical.CommandAccepted {
 		alarms = append(alarms, string(last.Command)+" not carried out yet")
 	}
 	if count := len(unit.Status.Overridden); count > 0 {
-		alarms = append(alarms, fmt.Sprintf("%d modules passed over", count))
+		alarms = append(alarms, fmt.Sprintf("%d passed over", count))
 	}
 	return alarms, urgent
 }

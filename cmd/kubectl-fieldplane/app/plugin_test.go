@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -106,6 +108,16 @@ type session struct {
 	generate func(talosVersion string) ([]byte, error)
 	// steps happen one after another, each while the plugin pauses.
 	steps []func()
+	// display is what Out is; by default no terminal.
+	display display
+	// streams are opened one after another by tags -w.
+	streams []func() (watch.Interface, error)
+	ticks   chan time.Time
+	clock   *clocktesting.FakePassiveClock
+	// interrupt is what Ctrl-C does; interrupted is that somebody pressed it before anything happens.
+	interrupt   context.CancelFunc
+	interrupted bool
+	ids         int
 
 	out, errOut string
 	code        int
@@ -113,6 +125,8 @@ type session struct {
 
 func newSession(objects ...runtime.Object) *session {
 	s := &session{client: fake.NewSimpleClientset(objects...), core: kubefake.NewClientset(), namespace: "site-a", generate: func(string) ([]byte, error) { return oneBundle() }}
+	s.display = display{size: func() (int, int) { return usualWidth, usualHeight }}
+	s.ticks, s.clock = make(chan time.Time), clocktesting.NewFakePassiveClock(now())
 	s.pages = func(string) (*physical.IOModuleChannels, error) { return &physical.IOModuleChannels{}, nil }
 	// The fake knows no requests that are posted and not stored.
 	s.client.PrependReactor("create", "talosclusters", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -163,11 +177,16 @@ func (s *session) then(t *testing.T, edit func(*v1alpha1.TalosCluster)) *session
 func (s *session) run(t *testing.T, args ...string) *session {
 	t.Helper()
 	var out, errOut bytes.Buffer
+	s.code = s.execute(&out, &errOut, args)
+	s.out, s.errOut = out.String(), errOut.String()
+	return s
+}
+
+func (s *session) execute(out, errOut io.Writer, args []string) int {
 	flags := genericclioptions.NewConfigFlags(true)
-	clock := clocktesting.NewFakePassiveClock(now())
 	cmd := newCommand(plugin{
-		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: &out, ErrOut: &errOut},
-		clock:     clock,
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(s.input), Out: out, ErrOut: errOut},
+		clock:     s.clock,
 		connect: func() (target, error) {
 			return target{
 				client: s.client, secrets: s.core.CoreV1(), namespace: cmp.Or(*flags.Namespace, s.namespace),
@@ -179,25 +198,43 @@ func (s *session) run(t *testing.T, args ...string) *session {
 					s.asked = append(s.asked, fmt.Sprintf("%s/%s %q", namespace, module, next))
 					return s.pages(next)
 				},
+				watchTags: func(ctx context.Context, namespace, unit string) (watch.Interface, error) {
+					s.asked = append(s.asked, namespace+"/"+unit)
+					if len(s.streams) == 0 {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					next := s.streams[0]
+					s.streams = s.streams[1:]
+					return next()
+				},
 			}, nil
 		},
 		interactive: func() bool { return !s.noTerminal },
 		generate:    s.generate,
 		draws:       func() bool { return s.draws },
-		pause: func(_ context.Context, duration time.Duration) error {
-			clock.SetTime(clock.Now().Add(duration))
+		pause: func(ctx context.Context, duration time.Duration) error {
+			s.clock.SetTime(s.clock.Now().Add(duration))
 			if len(s.steps) > 0 {
 				s.steps[0]()
 				s.steps = s.steps[1:]
 			}
-			return nil
+			return ctx.Err()
 		},
+		display: func() display { return s.display },
+		interruptible: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, s.interrupt = context.WithCancel(ctx)
+			if s.interrupted {
+				s.interrupt()
+			}
+			return ctx, s.interrupt
+		},
+		ticks: func(time.Duration) (<-chan time.Time, func()) { return s.ticks, func() {} },
+		newID: func() string { s.ids++; return fmt.Sprintf("id-%d", s.ids) },
 	})
 	flags.AddFlags(cmd.PersistentFlags())
 	cmd.SetArgs(args)
-	s.code = execute(cmd, &errOut)
-	s.out, s.errOut = out.String(), errOut.String()
-	return s
+	return execute(cmd, errOut)
 }
 
 // writes are the writes that were asked for, of whatever kind.

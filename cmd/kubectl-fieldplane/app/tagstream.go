@@ -15,10 +15,10 @@ import (
 const (
 	// frameEvery is how often a display that is drawn on is looked after; more changes than that nobody could read.
 	frameEvery = 200 * time.Millisecond
-	// streamSilence is how long a stream may say nothing: the server beats every few seconds.
-	streamSilence = 10 * time.Second
-	// openTimeout bounds the opening of a stream.
-	openTimeout = 10 * time.Second
+	// streamSilence is how long a stream may say nothing: the server sends a bookmark after 5 s without a change.
+	streamSilence = 12 * time.Second
+	// openTimeout bounds the opening of a stream: the server waits up to 10 s for the first values.
+	openTimeout = 15 * time.Second
 )
 
 // untilNextTry is the time to the next try to open a lost stream: at once, and then ever more slowly.

@@ -297,11 +297,10 @@ func (c *unitCommand) send(ctx context.Context) (*v1alpha1.UnitCommand, error) {
 		switch elapsed := c.clock.Now().Sub(started); {
 		case ctx.Err() != nil:
 			return nil, c.notKnown("it was interrupted", err)
+		case elapsed >= c.timeout && err == nil:
+			return nil, c.notKnown(fmt.Sprintf("the Unit has no record of it after %s, so that it most likely never reached the server", c.timeout), nil)
 		case elapsed >= c.timeout:
 			return nil, c.notKnown(fmt.Sprintf("nothing was heard of it within %s", c.timeout), err)
-		case elapsed >= again && err == nil:
-			// The server answers, and has not stored it: it never comes.
-			return nil, told(fmt.Sprintf("%s did not reach the server", c.command), "Nothing was changed by it. Look at the Unit, and run the command again.")
 		}
 		if err != nil && err.Error() != toldOf {
 			toldOf = err.Error()

@@ -96,16 +96,16 @@ const (
 const physicalAPIService = "v1alpha1.physical.fieldplane.dev"
 
 func (a unitAttempt) explainRight() string {
-	needs := a.verb + " on " + strings.TrimSuffix("units/"+a.subresource, "/")
+	needs := a.verb + " on " + strings.TrimSuffix("units/"+a.subresource, "/") + ", which the ClusterRole " + a.role + " has"
 	if a.override {
-		needs += ", and for --override the verb override on it"
+		needs += ", and for --override the verb override on it, which fieldplane-unit-override has"
 	}
 	subresource := ""
 	if a.subresource != "" {
 		subresource = " --subresource=" + a.subresource
 	}
-	return fmt.Sprintf("If a right is missing: it is %s, which the ClusterRole %s has. Check with: kubectl auth can-i %s units.%s/%s%s -n %s",
-		needs, a.role, a.verb, v1alpha1.GroupName, a.unit, subresource, a.namespace)
+	return fmt.Sprintf("If a right is missing: it is %s. Check with: kubectl auth can-i %s units.%s/%s%s -n %s",
+		needs, a.verb, v1alpha1.GroupName, a.unit, subresource, a.namespace)
 }
 
 // lost tells whether an error leaves open what became of a request, so that it has to be sent again, or looked for. One that

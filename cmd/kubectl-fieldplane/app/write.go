@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
@@ -132,12 +133,27 @@ func (w *writeTags) run(ctx context.Context) error {
 			fmt.Fprintf(w.Out, "%s = %s\n", clean(tagName(write.ControlModule, write.Name)), clean(write.Value))
 		}
 		return nil
-	case !answered(err):
-		return unfinished("whether the values were written is not known: "+clean(err.Error()),
-			fmt.Sprintf("Their records tell: kubectl -n %s get unit %s -o jsonpath='{.status.writes}'", w.namespace, w.unit))
+	case writtenOrNot(err):
+		return unfinished("whether all values were written is not known: "+clean(err.Error()), w.seeRecords())
+	case apierrors.IsConflict(err):
+		// Some of several may have been written.
+		return &failure{what: "the server refuses: " + clean(err.Error()), todo: w.seeRecords(), cause: err}
 	default:
 		return unitAttempt{to: "write the tags", namespace: w.namespace, unit: w.unit, verb: "update", subresource: "tags", role: unitOperatorRole}.explain(err)
 	}
+}
+
+func (w *writeTags) seeRecords() string {
+	return fmt.Sprintf("What became of each value is recorded: kubectl -n %s get unit %s -o jsonpath='{.status.writes}'", w.namespace, w.unit)
+}
+
+// writtenOrNot tells whether an error leaves open what was written. What the server itself says it cannot do it did not begin;
+// what somebody on the way says of it tells nothing.
+func writtenOrNot(err error) bool {
+	if apierrors.IsServiceUnavailable(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return false
+	}
+	return outcomeUnknown(err)
 }
 
 // parse reads an assignment and, where it can be read in two ways, the ControlModule that tells which is meant.

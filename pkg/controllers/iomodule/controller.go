@@ -64,6 +64,7 @@ type Controller struct {
 
 	assignments *assignments
 	hearts      *hearts
+	paces       *paces
 	connections *connections
 	streams     *streams
 
@@ -99,6 +100,7 @@ func New(o Options) *Controller {
 		nodes:       o.Nodes.Lister(),
 		assignments: newAssignments(),
 		hearts:      newHearts(o.Clock),
+		paces:       newPaces(o.Clock),
 		connections: newConnections(),
 		queue:       newQueue("iomodule"),
 		probes:      newQueue("iomodule-probes"),
@@ -246,6 +248,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 	if equality.Semantic.DeepEqual(status, module.Status) {
 		return after, nil
 	}
+	if wait := c.paces.wait(key, &module.Status, &status); wait > 0 {
+		return wait, nil
+	}
 	if before := module.Status.State; before != status.State {
 		klog.FromContext(ctx).Info("Module", "module", klog.KObj(module), "before", before, "state", status.State, "reason", status.Reason)
 	}
@@ -268,6 +273,9 @@ func (c *Controller) moduleChanged(before, after metav1.Object) {
 		return
 	}
 	c.connections.observe(from, to)
+	if to == nil {
+		c.paces.forget(keyOf(from))
+	}
 	if to != nil {
 		c.queue.Add(keyOf(to))
 	}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,5 +43,15 @@ func TestChannelsNeedGetOnTheirSubresourceAndReadingTheModuleDoesNotGiveIt(t *te
 				t.Errorf("refused is %v: %v", refused, err)
 			}
 		})
+	}
+}
+
+// Req: A-08
+func TestKubectlShowsChannelsAsATable(t *testing.T) {
+	t.Parallel()
+	e := newEquipment(t, false)
+	output := env.MustKubectl(t, "", "get", "iomodules.physical.fieldplane.dev", "tank", "-n", e.namespace, "--subresource=channels")
+	if header, rows, _ := strings.Cut(output, "\n"); strings.Join(strings.Fields(header), " ") != "NAME ADDRESS TYPE ACCESS UNIT PROBLEM" || !strings.Contains(rows, "holding:4") {
+		t.Errorf("kubectl shows\n%s", output)
 	}
 }

@@ -45,7 +45,7 @@ func bound(t testing.TB, namespace, user, clusterRole, verb, resource string) ve
 	return env.As(t, user)
 }
 
-// Req: A-10, T-13, T-14, T-18a
+// Req: A-10, P-16a, P-16c, T-13, T-14, T-18a
 func TestTheShippedRolesGrantWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	namespace := env.Namespace(t)
@@ -60,16 +60,26 @@ func TestTheShippedRolesGrantWhatTheyAreFor(t *testing.T) {
 		{"create", "talosmachines/reboot"},
 		{"create", "talosclusters/discover"},
 		{"patch", "talosclusters/status"},
+		{"create", "units"},
+		{"create", "units/command"},
+		{"override", "units/command"},
+		{"get", "units/tags"},
+		{"watch", "units/tags"},
+		{"update", "units/tags"},
+		{"update", "units/status"},
 	}
 	for role, granted := range map[string]string{
-		"view":                      "list talosmachines",
-		"edit":                      "list talosmachines, create talosmachines",
-		"admin":                     "list talosmachines, create talosmachines",
+		"view":                      "list talosmachines, get units/tags, watch units/tags",
+		"edit":                      "list talosmachines, create talosmachines, create units, get units/tags, watch units/tags",
+		"admin":                     "list talosmachines, create talosmachines, create units, get units/tags, watch units/tags",
 		"fieldplane-approver":       "list talosmachines, approve talosmachines/approval, update talosmachines/approval",
 		"fieldplane-talos-operator": "list talosmachines, get talosmachines/config, create talosmachines/reboot, create talosclusters/discover",
+		"fieldplane-unit-operator":  "create units/command, get units/tags, watch units/tags, update units/tags",
+		"fieldplane-unit-override":  "override units/command",
 	} {
 		user := role + "." + namespace
-		bound(t, namespace, user, role, "list", "talosmachines")
+		first, resource, _ := strings.Cut(strings.Split(granted, ", ")[0], " ")
+		bound(t, namespace, user, role, first, resource)
 		harness.Eventually(t, 10*time.Second, func() string {
 			var have []string
 			for _, right := range rights {

@@ -504,6 +504,8 @@ func TestDiscoveryTellsTheVerbsAndSubresourcesOfEveryKind(t *testing.T) {
 			want[k.resource+"/discover"] = "[create]"
 		case "IOModule":
 			want[k.resource+"/channels"] = "[get]"
+		case "Unit":
+			want[k.resource+"/command"], want[k.resource+"/tags"] = "[create]", "[get update watch]"
 		}
 		for name, verbsWanted := range want {
 			if verbs[name] != verbsWanted {

@@ -92,6 +92,8 @@ func (*Channels) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*meta
 		}
 		table.Rows = append(table.Rows, metav1.TableRow{
 			Cells: []any{channel.Name, channel.Address, kind, string(channel.Access), channel.Unit, channel.Problem},
+			// kubectl prints no row that is of no object.
+			Object: runtime.RawExtension{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: channel.Name}}},
 		})
 	}
 	return table, nil

@@ -185,6 +185,7 @@ func (*Tags) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*metav1.T
 			{Name: "Message", Type: "string", Priority: 1, Description: "Why the quality is not Good."},
 		},
 	}
+	unit := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: tags.Namespace, Name: tags.Name}}
 	for i := range tags.Items {
 		tag := &tags.Items[i]
 		var value, at string
@@ -194,9 +195,11 @@ func (*Tags) ConvertToTable(_ context.Context, obj, _ runtime.Object) (*metav1.T
 		if tag.SourceTime != nil {
 			at = tag.SourceTime.UTC().Format("2006-01-02T15:04:05.000Z")
 		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
-			tag.ControlModule, tag.Name, value, tag.Unit, string(tag.Quality), at, tag.Status, tag.IOModule, tag.Address, string(tag.Access), tag.Message,
-		}})
+		table.Rows = append(table.Rows, metav1.TableRow{
+			Cells: []any{tag.ControlModule, tag.Name, value, tag.Unit, string(tag.Quality), at, tag.Status, tag.IOModule, tag.Address, string(tag.Access), tag.Message},
+			// kubectl prints no row that is of no object.
+			Object: runtime.RawExtension{Object: unit},
+		})
 	}
 	return table, nil
 }

@@ -153,11 +153,12 @@ type site struct {
 	probe  *fakeProbe
 	writes atomic.Int32
 	// refuse is how many of the next writes meet a conflict.
-	refuse  atomic.Int32
-	informs physicalinformers.SharedInformerFactory
-	kube    informers.SharedInformerFactory
-	running sync.WaitGroup
-	stop    func()
+	refuse     atomic.Int32
+	informs    physicalinformers.SharedInformerFactory
+	kube       informers.SharedInformerFactory
+	running    sync.WaitGroup
+	stop       func()
+	controller *Controller
 	// distrusted is how often a namespace was reported.
 	distrusted atomic.Int32
 }
@@ -176,13 +177,13 @@ func newSite(t *testing.T, c clock.WithTicker, hostObjects, objects []runtime.Ob
 	s.versionModules()
 	s.informs = physicalinformers.NewSharedInformerFactory(s.ours, 0)
 	s.kube = informers.NewSharedInformerFactory(s.host, 0)
-	controller := New(Options{
+	s.controller = New(Options{
 		Client:  s.ours.PhysicalV1alpha1(),
 		Modules: s.informs.Physical().V1alpha1().IOModules(), Controllers: s.informs.Physical().V1alpha1().Controllers(),
 		Pods: s.kube.Core().V1().Pods(), ConfigMaps: s.kube.Core().V1().ConfigMaps(), Nodes: s.kube.Core().V1().Nodes(),
 		Follow: s.probe.follow, Distrusted: s.distrust, Clock: c,
 	})
-	s.start(cancel, controller.Run)
+	s.start(cancel, s.controller.Run)
 	return s
 }
 

@@ -24,6 +24,8 @@ const (
 	ConditionHoldValuesWritten = "HoldValuesWritten"
 	// ConditionTransientStateTimeout stands only while True: a transient state lasts longer than spec.holdTimeout.
 	ConditionTransientStateTimeout = "TransientStateTimeout"
+	// ConditionRestored stands on a Unit from when the store was restored until the Unit runs again (A-02; package restored sets it).
+	ConditionRestored = "Restored"
 )
 
 // The reasons in conditions of a Unit; docs/units.md explains them.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
@@ -81,6 +82,8 @@ func (d *draft) enter(state isa88.State) {
 	switch state {
 	case isa88.Running:
 		d.status.Hold = nil
+		// Somebody has looked at it, or has taken that on himself.
+		meta.RemoveStatusCondition(&d.status.Conditions, ConditionRestored)
 	case isa88.Holding:
 		d.status.Overridden = nil
 	case isa88.Idle:

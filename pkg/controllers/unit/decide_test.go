@@ -895,3 +895,21 @@ func TestAHoldThatNobodyGaveACauseGetsOne(t *testing.T) {
 		t.Errorf("%+v", hold)
 	}
 }
+
+// Req: A-02
+func TestThatAUnitWasRestoredIsToldUntilItRuns(t *testing.T) {
+	for state, command := range map[isa88.State]*v1alpha1.UnitCommandRecord{
+		isa88.Idle: command(v1alpha1.CommandStart), isa88.Held: command(v1alpha1.CommandRestart), isa88.Stopped: command(v1alpha1.CommandReset),
+	} {
+		unit := unitIn(state)
+		unit.Status.LastCommand = command
+		unit.Status.Conditions = []metav1.Condition{{Type: ConditionRestored, Status: metav1.ConditionTrue, Reason: "FromSnapshot"}}
+		d := decide(factsOf(unit))
+		if told := condition(d, ConditionRestored) != ""; told == (d.status.State == v1alpha1.UnitRunning) {
+			t.Errorf("%s by %s: told %v", d.status.State, command.Command, told)
+		}
+		if state == isa88.Idle && d.status.State != v1alpha1.UnitRunning {
+			t.Errorf("%s", d.status.State)
+		}
+	}
+}

@@ -92,7 +92,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (restored Restored, err e
 			err = errors.Join(err, os.RemoveAll(staging))
 		}
 	}()
-	revision, err := stage(ctx, staging, opts)
+	revision, err := stage(ctx, staging, opts, info)
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore %s: %w", opts.Snapshot, err)
 	}
@@ -117,7 +117,7 @@ func Restore(ctx context.Context, opts RestoreOptions) (restored Restored, err e
 }
 
 // stage builds the store, starts it once to see that it works, and leaves the mark in it.
-func stage(ctx context.Context, staging string, opts RestoreOptions) (int64, error) {
+func stage(ctx context.Context, staging string, opts RestoreOptions, info SnapshotInfo) (int64, error) {
 	if err := os.Mkdir(staging, wantedMode); err != nil {
 		return 0, err
 	}
@@ -129,7 +129,8 @@ func stage(ctx context.Context, staging string, opts RestoreOptions) (int64, err
 	}); err != nil {
 		return 0, err
 	}
-	store, err := Start(ctx, Options{DataDir: staging})
+	// A server with a larger quota than the usual one may have taken the snapshot, and the mark must fit.
+	store, err := Start(ctx, Options{DataDir: staging, QuotaBytes: max(DefaultQuotaBytes, 2*info.Size)})
 	if err != nil {
 		return 0, err
 	}

@@ -1,23 +1,30 @@
 package restored
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	controller "github.com/fieldplane/fieldplane/pkg/controllers/unit"
 	"github.com/fieldplane/fieldplane/pkg/isa88"
 )
 
 // maxCauses is how many causes a hold lists.
 const maxCauses = 64
 
-// units holds every active Unit, and counts those that it has changed.
+// units brings every Unit to what it is after a restore, and counts those that it has changed.
+//
+// It writes every one of them, also those that stay as they are: a runtime takes no order of a Unit's lower revision than the one
+// that it had last, which may be of after the snapshot, and only what is written now has a higher one.
 func (p *Processor) units(ctx context.Context, mark Mark) (int, error) {
 	var names []types.NamespacedName
 	options := metav1.ListOptions{Limit: page}
@@ -65,18 +72,38 @@ func (p *Processor) unit(ctx context.Context, name types.NamespacedName, mark Ma
 		return nil
 	})
 	if err != nil {
-		return changed, fmt.Errorf("Unit %s: %w", name, err)
+		return changed, fmt.Errorf("unit %s: %w", name, err)
 	}
 	return changed, nil
 }
 
 // unitAfter changes a Unit's status to what it is after a restore: what people are told, and whether there was anything to change.
 func (p *Processor) unitAfter(unit *v1alpha1.Unit, mark Mark) (message string, changed bool) {
-	now := metav1.NewTime(p.clock.Now())
+	now, was := metav1.NewTime(p.clock.Now()), unit.Status.State
 	message, changed = hold(unit, mark, now, p.newID)
 	// Not joined by ||: each has its effect.
 	commandVoid, writesUncertain := voidCommand(unit, mark), closeWrites(unit, mark)
-	return message, changed || commandVoid || writesUncertain
+	explained := explain(unit, mark, was, message, now)
+	return message, changed || commandVoid || writesUncertain || explained
+}
+
+// explain leaves word of the restore in the Unit itself, once.
+func explain(unit *v1alpha1.Unit, mark Mark, was v1alpha1.UnitState, message string, now metav1.Time) bool {
+	if told := meta.FindStatusCondition(unit.Status.Conditions, controller.ConditionRestored); told != nil && strings.HasPrefix(told.Message, mark.String()) {
+		return false
+	}
+	switch {
+	case message != "":
+	case was != "" && isa88.Active(isa88.State(was)):
+		message = fmt.Sprintf("%s: the Unit was %s in it, and goes on from there", mark, was)
+	default:
+		message = fmt.Sprintf("%s: the Unit was %s in it; if it was started since, its devices have their last values and nobody runs it: look at the equipment",
+			mark, cmp.Or(was, v1alpha1.UnitIdle))
+	}
+	return meta.SetStatusCondition(&unit.Status.Conditions, metav1.Condition{
+		Type: controller.ConditionRestored, Status: metav1.ConditionTrue, Reason: "FromSnapshot", Message: message,
+		ObservedGeneration: unit.Generation, LastTransitionTime: now,
+	})
 }
 
 // hold is the rule of A-02, by state. Nobody knows what became of the Unit since the snapshot; so whatever it was doing, it

@@ -213,8 +213,16 @@ func TestAStoreIsRestoredFromASnapshotAndNothingGoesOnByItself(t *testing.T) {
 		}
 		unit, err = units.Get(ctx, "idle", metav1.GetOptions{})
 		must(t, err)
-		if unit.Status.State != physicalv1alpha1.UnitIdle || unit.Status.Hold != nil {
+		if unit.Status.State != physicalv1alpha1.UnitIdle || unit.Status.Hold != nil || !meta.IsStatusConditionTrue(unit.Status.Conditions, "Restored") {
 			t.Errorf("the idle Unit is %+v", unit.Status)
+		}
+		// A runtime takes no order that is older than its last one, which may be of what is lost.
+		list, err := units.List(ctx, metav1.ListOptions{})
+		must(t, err)
+		for _, unit := range list.Items {
+			if version, err := strconv.ParseInt(unit.ResourceVersion, 10, 64); err != nil || version <= last {
+				t.Errorf("Unit %s is of version %s, and %d was given out before", unit.Name, unit.ResourceVersion, last)
+			}
 		}
 	})
 	t.Run("an approval that was not acted on has to be given again", func(t *testing.T) {

@@ -118,6 +118,9 @@ func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.
 	samples := make([]driver.Sample, len(channels))
 	for i, channel := range channels {
 		declared, refused := d.find(channel)
+		if channel.Count > 1 {
+			refused = channel.Array()
+		}
 		if refused != nil {
 			samples[i] = driver.Refused(refused)
 			continue
@@ -137,6 +140,9 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 		return err
 	}
 	declared, refused := d.find(channel)
+	if channel.Count > 1 {
+		refused = channel.Array()
+	}
 	if refused != nil {
 		return refused
 	}

@@ -153,3 +153,32 @@ func TestItListsWhatIsDeclaredAndAnswersUntilItIsClosed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Req: P-15
+func TestChannelsOfOneReadAreOfOneMoment(t *testing.T) {
+	now := start
+	d := open(t, 7, &now)
+	samples, err := d.Read(t.Context(), []driver.Channel{
+		{Address: "tank/level"}, {Address: "nowhere"}, {Address: "count", Count: 3}, {Address: "count"},
+	})
+	if err != nil || len(samples) != 4 {
+		t.Fatal(samples, err)
+	}
+	for _, i := range []int{0, 3} {
+		if s := samples[i]; s.Value == nil || !s.Status.Good() || !s.SourceTime.Equal(now) || s.Err != nil {
+			t.Errorf("%+v", s)
+		}
+	}
+	for i, answered := range map[int]bool{1: true, 2: false} {
+		if s := samples[i]; s.Value != nil || s.Status != driver.StatusBadConfigurationError || s.Err == nil || s.Err.Answered != answered {
+			t.Errorf("%+v", s)
+		}
+	}
+	if err := d.Write(t.Context(), driver.Channel{Address: "count", Count: 3}, 1); driver.ReasonOf(err) != driver.ReasonNotSupported {
+		t.Errorf("an array was written: %v", err)
+	}
+	_ = d.Close()
+	if samples, err := d.Read(t.Context(), []driver.Channel{{Address: "count"}}); err == nil || samples != nil {
+		t.Errorf("a closed device gave %v, %v", samples, err)
+	}
+}

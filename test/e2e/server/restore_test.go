@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -99,9 +100,7 @@ func TestAStoreIsRestoredFromASnapshotAndNothingGoesOnByItself(t *testing.T) {
 	_, err = modules.Create(ctx, controlModule(metav1.ObjectMeta{Name: "made-later"}), create)
 	must(t, err)
 	must(t, modules.Delete(ctx, "deleted-later", metav1.DeleteOptions{}))
-	changed := kept.DeepCopy()
-	changed.Annotations = map[string]string{"changed": "after the snapshot"}
-	lost, err := modules.Update(ctx, changed, metav1.UpdateOptions{})
+	lost, err := modules.Patch(ctx, "kept", types.MergePatchType, []byte(`{"metadata":{"annotations":{"changed":"after the snapshot"}}}`), metav1.PatchOptions{})
 	must(t, err)
 	inState(t, namespace, "held", physicalv1alpha1.UnitStopped, nil)
 	last := newestVersion(t, client)
@@ -243,7 +242,7 @@ func TestAStoreIsRestoredFromASnapshotAndNothingGoesOnByItself(t *testing.T) {
 		}
 		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"approved": true}})
 		must(t, err)
-		_, err = machines.Patch(ctx, machine, "application/merge-patch+json", patch, metav1.PatchOptions{})
+		_, err = machines.Patch(ctx, machine, types.MergePatchType, patch, metav1.PatchOptions{})
 		must(t, err)
 		stored, err := machines.Get(ctx, machine, metav1.GetOptions{})
 		must(t, err)

@@ -5,12 +5,15 @@
 package unitruntime
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	encodingjson "encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"slices"
@@ -98,7 +101,26 @@ func (t *Tag) sameHold(o *Tag) bool {
 	return t.sameValue(o) && ptr.Equal(t.HoldValue, o.HoldValue) && t.writable() == o.writable()
 }
 
-// ParseConfig reads a config file: {"unit":{"name","uid","generation"},"modules":[{"name","uid","generation","spec","via"}],
+// maxUnpacked bounds what a compressed config file may grow to, in bytes.
+const maxUnpacked = 16 << 20
+
+// unpack returns the text of a config file, which is compressed with gzip where a ConfigMap could not hold it otherwise.
+func unpack(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		return data, nil
+	}
+	unpacked, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(unpacked, maxUnpacked+1))
+	if err == nil && len(text) > maxUnpacked {
+		err = fmt.Errorf("unpacked it is larger than %d MiB", maxUnpacked>>20)
+	}
+	return text, err
+}
+
+// ParseConfig reads a config file, as it is or compressed with gzip: {"unit":{"name","uid","generation"},"modules":[{"name","uid","generation","spec","via"}],
 // "tags":[{"controlModule","name","ioModule","address","dataType","access","period","scaling","unit","holdValue"}]}. The error is of
 // the file as a whole; what is wrong with one entry stands in its Module or Tag, and stops no other.
 func ParseConfig(data []byte) (*Config, error) {
@@ -107,7 +129,11 @@ func ParseConfig(data []byte) (*Config, error) {
 		Modules []encodingjson.RawMessage `json:"modules"`
 		Tags    []encodingjson.RawMessage `json:"tags"`
 	}
-	if err := decode(data, &file); err != nil {
+	text, err := unpack(data)
+	if err == nil {
+		err = decode(text, &file)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("config file: %w", err)
 	}
 	switch {

@@ -2,10 +2,13 @@ package unitruntime
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 
@@ -18,8 +21,13 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
-// MaxConfigBytes is how large a runtime's config file gets. A ConfigMap holds at most 1 MiB; what is left is for metadata.
-const MaxConfigBytes = 900 << 10
+const (
+	// MaxConfigBytes is how large a runtime's config file gets. A ConfigMap holds at most 1 MiB; what is left is for metadata. A
+	// file that would be larger is compressed, to about a twentieth of its size.
+	MaxConfigBytes = 900 << 10
+	// MaxUnpackedBytes is how large its text gets; the runtime unpacks no more.
+	MaxUnpackedBytes = 16 << 20
+)
 
 // What follows is the config file; package unitruntime of the program reads it.
 type (
@@ -56,9 +64,14 @@ type (
 
 // config is a config file and what is in it.
 type config struct {
-	file          []byte
+	file []byte
+	// text is how large it is when it is not compressed.
+	text          int
 	modules, tags int
 }
+
+// tooLarge tells whether no ConfigMap holds it, or no runtime unpacks it.
+func (c config) tooLarge() bool { return len(c.file) > MaxConfigBytes || c.text > MaxUnpackedBytes }
 
 // configOf is the config of a Unit: its tags by ControlModule and name, and the modules that these name, as far as they exist (P-14).
 // The same objects give the same bytes. former is the config in force, nil if there is none.
@@ -120,7 +133,45 @@ func (c *Controller) configOf(unit *v1alpha1.Unit, former *corev1.ConfigMap) (co
 	writeLines(&file, "modules", modules)
 	writeLines(&file, "tags", tags)
 	file.WriteString("}\n")
-	return config{file.Bytes(), len(modules), len(tags)}, nil
+	is := config{file: file.Bytes(), text: file.Len(), modules: len(modules), tags: len(tags)}
+	if len(is.file) > MaxConfigBytes {
+		is.file, err = pack(is.file)
+	}
+	return is, err
+}
+
+// pack compresses a file. The same text gives the same bytes.
+func pack(text []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write(text)
+	err = errors.Join(err, w.Close())
+	return packed.Bytes(), err
+}
+
+// fileIn is the config file in a ConfigMap, nil if there is none.
+func fileIn(configMap *corev1.ConfigMap) []byte {
+	if packed, ok := configMap.BinaryData[probepod.ConfigKey]; ok {
+		return packed
+	}
+	return []byte(configMap.Data[probepod.ConfigKey])
+}
+
+// textIn is the text of the config file in a ConfigMap, nil if it is not one.
+func textIn(configMap *corev1.ConfigMap) []byte {
+	packed, ok := configMap.BinaryData[probepod.ConfigKey]
+	if !ok {
+		return fileIn(configMap)
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(r, MaxUnpackedBytes))
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // writeLines writes one member of the file, an entry a line.
@@ -163,7 +214,7 @@ func formerVia(former *corev1.ConfigMap, module types.UID) string {
 	var file struct {
 		Modules []moduleEntry `json:"modules"`
 	}
-	if json.Unmarshal([]byte(former.Data[probepod.ConfigKey]), &file) != nil {
+	if json.Unmarshal(textIn(former), &file) != nil {
 		return ""
 	}
 	for _, m := range file.Modules {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -108,13 +109,13 @@ func (c *Controller) ensureRuntime(ctx context.Context, unit *v1alpha1.Unit, con
 	}
 	name := probepod.RuntimeName(unit.Name)
 	problem := trouble{}
-	if len(is.file) > MaxConfigBytes {
+	if is.tooLarge() {
 		problem = tooLarge(is, configMap != nil)
 		if configMap == nil {
 			return 0, &problem, nil
 		}
 		// It goes on with what it has.
-		is.file = []byte(configMap.Data[probepod.ConfigKey])
+		is.file = fileIn(configMap)
 	}
 	configMap, taken, err := c.objects.EnsureConfigMap(ctx, unit.Namespace, name, configMap, func(configMap *corev1.ConfigMap) {
 		describe(configMap, unit, is.file)
@@ -140,8 +141,12 @@ func (c *Controller) ensureRuntime(ctx context.Context, unit *v1alpha1.Unit, con
 
 // describe makes a ConfigMap the Unit's.
 func describe(configMap *corev1.ConfigMap, unit *v1alpha1.Unit, file []byte) {
-	configMap.Data = map[string]string{probepod.ConfigKey: string(file)}
-	configMap.BinaryData = nil
+	configMap.Data, configMap.BinaryData = nil, nil
+	if utf8.Valid(file) {
+		configMap.Data = map[string]string{probepod.ConfigKey: string(file)}
+	} else {
+		configMap.BinaryData = map[string][]byte{probepod.ConfigKey: file}
+	}
 	if configMap.Labels == nil {
 		configMap.Labels = map[string]string{}
 	}

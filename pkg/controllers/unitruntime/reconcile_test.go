@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
+	program "github.com/fieldplane/fieldplane/pkg/unitruntime"
 )
 
 // Req: P-14, P-15
@@ -84,6 +86,16 @@ func TestTheConfigHasTheUnitsTagsAndTheModulesThatTheyName(t *testing.T) {
 `
 	if got := p.config("mixer"); got != want {
 		t.Errorf("the config is\n%swant\n%s", got, want)
+	}
+
+	is, err := program.ParseConfig([]byte(want))
+	if err != nil || is.Hash != configHash([]byte(want)) || is.Unnamed > 0 {
+		t.Errorf("the runtime does not take it: %+v, %v", is, err)
+	}
+	for _, tag := range is.Tags {
+		if tag.Problem != "" {
+			t.Errorf("the runtime finds %s/%s wrong: %s", tag.ControlModule, tag.Name, tag.Problem)
+		}
 	}
 
 	// A ControlModule that moves to another Unit is in one config and not in the other.
@@ -179,15 +191,21 @@ func TestAConfigThatIsTooLargeIsToldAndTheRuntimeGoesOn(t *testing.T) {
 	p := newPlant(t)
 	small := controlModule("inlet", "mixer", "flow")
 	huge := next(small, func(c *v1alpha1.ControlModule) {
-		for i := range 1000 {
+		random := rand.New(rand.NewPCG(1, 1))
+		for i := range 2000 {
+			// What cannot be compressed much.
+			address := make([]byte, 1000)
+			for j := range address {
+				address[j] = byte('!' + random.IntN(90))
+			}
 			tag := c.Spec.Tags[0]
-			tag.Name, tag.Address = fmt.Sprint("t", i), strings.Repeat("x", 1000)
+			tag.Name, tag.Address = fmt.Sprint("t", i), string(address)
 			c.Spec.Tags = append(c.Spec.Tags, tag)
 		}
 	})
 	p.put(unitNamed("mixer"), huge)
 	p.expect("there is nothing but the word of it", "mixer", "update unit mixer")
-	if got, message := p.deployed("mixer"); got != "False ConfigTooLarge" || !strings.Contains(message, "1001 tags") || !strings.Contains(message, "holds 900 KiB: there is no runtime") {
+	if got, message := p.deployed("mixer"); got != "False ConfigTooLarge" || !strings.Contains(message, "2001 tags") || !strings.Contains(message, "900 KiB compressed: there is no runtime") {
 		t.Errorf("condition %s: %s", got, message)
 	}
 	if got := p.events(); strings.Count(got, "ConfigTooLarge") != 1 {
@@ -203,6 +221,55 @@ func TestAConfigThatIsTooLargeIsToldAndTheRuntimeGoesOn(t *testing.T) {
 	p.expect("one that grew is not", "mixer", "update unit mixer")
 	if got, message := p.deployed("mixer"); got != "False ConfigTooLarge" || !strings.Contains(message, "goes on with") || p.config("mixer") != before {
 		t.Errorf("condition %s: %s", got, message)
+	}
+}
+
+// Req: P-15
+func TestAConfigOfTwentyThousandTagsIsCompressed(t *testing.T) {
+	p := newPlant(t)
+	p.put(unitNamed("mixer"))
+	for m := range 200 {
+		p.put(modbusModule(fmt.Sprint("m", m), fmt.Sprintf("tcp://192.0.2.%d:502", m), 1))
+	}
+	for c := range 20 {
+		module := controlModule(fmt.Sprint("c", c), "mixer")
+		for i := range 1000 {
+			module.Spec.Tags = append(module.Spec.Tags, v1alpha1.Tag{
+				Name: fmt.Sprint("process-value-", i), IOModuleRef: v1alpha1.IOModuleReference{Name: fmt.Sprint("m", i%200)},
+				Address: fmt.Sprint("holding:", i), DataType: v1alpha1.DataTypeUint16, Access: v1alpha1.AccessRead, Period: &metav1.Duration{Duration: time.Second},
+			})
+		}
+		p.put(module)
+	}
+	p.expect("it fits", "mixer", "create configmap unit-runtime-mixer", "create pod unit-runtime-mixer")
+	configMap, err := p.host.CoreV1().ConfigMaps(ns).Get(context.Background(), "unit-runtime-mixer", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := configMap.BinaryData[probepod.ConfigKey]
+	if len(configMap.Data) != 0 || len(file) > MaxConfigBytes || p.pod("unit-runtime-mixer").Annotations[probepod.ConfigHashAnnotation] != configHash(file) {
+		t.Errorf("the file has %d bytes, beside %d texts", len(file), len(configMap.Data))
+	}
+	is, err := program.ParseConfig(file)
+	if err != nil || len(is.Tags) != 20_000 || len(is.Modules) != 200 || is.Hash != configHash(file) {
+		t.Errorf("the runtime does not take it: %v", err)
+	}
+	t.Logf("20,000 tags take %d KiB, compressed %d KiB", len(textIn(configMap))>>10, len(file)>>10)
+
+	if _, err := p.host.CoreV1().Pods(ns).Create(context.Background(), probeAt("192.0.2.100"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.expect("the probe comes", "mixer", "update configmap unit-runtime-mixer", "patch pod unit-runtime-mixer")
+	if err := p.host.CoreV1().Pods(ns).Delete(context.Background(), "network-io-probe", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.expect("the probe goes, and its address is read from what is compressed", "mixer")
+	for c := range 20 {
+		p.remove(controlModule(fmt.Sprint("c", c), "mixer"))
+	}
+	p.expect("with fewer tags it is a text again", "mixer", "update configmap unit-runtime-mixer", "patch pod unit-runtime-mixer")
+	if !strings.Contains(p.config("mixer"), `"name":"mixer"`) {
+		t.Errorf("the config is %q", p.config("mixer"))
 	}
 }
 

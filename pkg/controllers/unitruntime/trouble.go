@@ -33,8 +33,8 @@ func tooLarge(is config, runs bool) trouble {
 		then = "the runtime goes on with the configuration that it has"
 	}
 	return trouble{ReasonConfigTooLarge, fmt.Sprintf(
-		"The configuration of %d tags and %d modules takes %d KiB, and a runtime's holds %d KiB: %s. Spread the ControlModules over several Units",
-		is.tags, is.modules, (len(is.file)+1023)>>10, MaxConfigBytes>>10, then)}
+		"The configuration of %d tags and %d modules takes %d KiB, %d KiB compressed, and a runtime's holds %d KiB, %d KiB compressed: %s. Spread the ControlModules over several Units",
+		is.tags, is.modules, (is.text+1023)>>10, (len(is.file)+1023)>>10, MaxUnpackedBytes>>10, MaxConfigBytes>>10, then)}
 }
 
 func nameTaken(kind, name string) trouble {

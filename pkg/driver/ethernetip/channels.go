@@ -167,9 +167,9 @@ func (w *walk) verify() error {
 		r, err := w.device.read(w.ctx, address)
 		if err == nil {
 			if c.DeviceType == "" {
-				c.DeviceType, c.Count = r.typeName(), 1
+				c.DeviceType, c.Count = address.typeName(r), 1
 			}
-			_, err = r.value(c.DataType, address.bit)
+			_, err = address.value(r, c.DataType)
 		}
 		if e, ok := errors.AsType[*driver.Error](err); ok && e.Answered {
 			c.Problem, c.Message = e.Reason, e.Err.Error()

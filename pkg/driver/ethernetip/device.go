@@ -126,7 +126,7 @@ func (d *device) read(ctx context.Context, address tagAddress) (reading, error) 
 	if d.identityOnly {
 		return reading{}, identityAlone()
 	}
-	r := &tagRead{path: address.path}
+	r := &tagRead{path: address.path, attribute: address.attribute}
 	if err := d.readTags(ctx, []*tagRead{r}); err != nil {
 		return reading{}, err
 	}
@@ -147,11 +147,17 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 	if err != nil {
 		return channelError(channel, err)
 	}
+	if address.attribute && (address.bit != noBit || address.offset != wholeAttribute) {
+		return &driver.Error{Reason: driver.ReasonNotSupported, Err: fmt.Errorf("channel %q: a part of an attribute is not written", channel.Name)}
+	}
 	r, err := d.read(ctx, address)
 	if err != nil {
 		return err
 	}
-	if _, err := r.value(channel.DataType, address.bit); err != nil {
+	if r, err = address.within(r, channel.DataType); err != nil {
+		return err
+	}
+	if _, err := address.value(r, channel.DataType); err != nil {
 		return err
 	}
 	q := request{service: serviceWriteTag, path: address.path, writes: true}
@@ -167,6 +173,9 @@ func (d *device) Write(ctx context.Context, channel driver.Channel, value any) e
 			return channelError(channel, err)
 		}
 		q.data = append(binary.LittleEndian.AppendUint16(r.head(), 1), raw...)
+		if address.attribute {
+			q.service, q.data = serviceSetAttributeSingle, raw
+		}
 	}
 	return d.endpoint.request(ctx, d, q)
 }

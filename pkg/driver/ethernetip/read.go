@@ -32,10 +32,19 @@ const (
 
 // tagRead is one place in the controller that is read, for whatever channels have their value there.
 type tagRead struct {
-	path    []byte
-	text    bool
-	reading reading
-	refused *driver.Error
+	path      []byte
+	text      bool
+	attribute bool
+	reading   reading
+	refused   *driver.Error
+}
+
+// request is what reads it: one element of a tag, or an attribute.
+func (r *tagRead) request() request {
+	if r.attribute {
+		return request{service: serviceGetAttributeSingle, path: r.path}
+	}
+	return request{service: serviceReadTag, path: r.path, data: []byte{1, 0}}
 }
 
 // Read implements driver.Device: by packets of as many tags as the connection takes, or one at a time where the device refuses that.
@@ -58,7 +67,7 @@ func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.
 		default:
 			r := byPath[string(address.path)]
 			if r == nil {
-				r = &tagRead{path: address.path}
+				r = &tagRead{path: address.path, attribute: address.attribute}
 				byPath[string(address.path)] = r
 				all = append(all, r)
 			}
@@ -77,7 +86,7 @@ func (d *device) Read(ctx context.Context, channels []driver.Channel) ([]driver.
 			samples[i] = driver.Refused(r.refused)
 			continue
 		}
-		value, err := r.reading.value(channels[i].DataType, addresses[i].bit)
+		value, err := addresses[i].value(r.reading, channels[i].DataType)
 		if failure, ok := errors.AsType[*driver.Error](err); ok {
 			samples[i] = driver.Refused(failure)
 			continue
@@ -115,7 +124,7 @@ func (e *endpoint) readSome(ctx context.Context, left []*tagRead, deadline time.
 	}
 	var requests [][]byte
 	for _, r := range left[:n] {
-		requests = append(requests, readTag(r.path).encode())
+		requests = append(requests, r.request().encode())
 	}
 	answer, err := e.connected(ctx, request{service: serviceMultiple, path: []byte(messageRouter), data: packServices(requests)}, deadline)
 	if err != nil {
@@ -143,7 +152,7 @@ func (e *endpoint) readSome(ctx context.Context, left []*tagRead, deadline time.
 		return 0, nil, err
 	}
 	for i, r := range left[:n] {
-		part, err := parseReply(serviceReadTag, replies[i])
+		part, err := parseReply(r.request().service, replies[i])
 		if err != nil {
 			return 0, nil, err
 		}
@@ -161,7 +170,7 @@ func (e *endpoint) readSome(ctx context.Context, left []*tagRead, deadline time.
 
 // readAlone reads one tag.
 func (e *endpoint) readAlone(ctx context.Context, r *tagRead, deadline time.Time) error {
-	answer, err := e.connected(ctx, readTag(r.path), deadline)
+	answer, err := e.connected(ctx, r.request(), deadline)
 	if err != nil {
 		return err
 	}
@@ -184,6 +193,10 @@ func (e *endpoint) take(r *tagRead, answer reply) (err error) {
 		return nil
 	}
 	e.learn(r.path, len(answer.data))
+	if r.attribute {
+		r.reading = reading{data: answer.data}
+		return nil
+	}
 	r.reading, err = parseReading(answer.data)
 	return err
 }
@@ -230,11 +243,6 @@ func (e *endpoint) learn(path []byte, size int) {
 		e.sizes = map[string]int{}
 	}
 	e.sizes[string(path)] = size
-}
-
-// readTag is the request that reads one element.
-func readTag(path []byte) request {
-	return request{service: serviceReadTag, path: path, data: []byte{1, 0}}
 }
 
 func tooLarge() *driver.Error {

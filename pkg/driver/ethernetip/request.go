@@ -18,6 +18,7 @@ const (
 	serviceGetAttributeList   = 0x03
 	serviceMultiple           = 0x0A
 	serviceGetAttributeSingle = 0x0E
+	serviceSetAttributeSingle = 0x10
 	serviceReadTag            = 0x4C
 	serviceReadTemplate       = 0x4C
 	serviceWriteTag           = 0x4D
@@ -109,11 +110,14 @@ func uint16s(numbers ...uint16) []byte {
 // noBit is the bit of an address that names no bit.
 const noBit = -1
 
-// tagAddress is a place in a Logix controller.
+// tagAddress is a place in a Logix controller, or in an attribute of whatever object.
 type tagAddress struct {
 	path []byte
 	// bit of the number at path, or noBit.
 	bit int
+	// attribute: it is an attribute's, whose value begins at offset; wholeAttribute is the offset of one that is all of it.
+	attribute bool
+	offset    int
 }
 
 const (
@@ -128,8 +132,11 @@ const (
 // programPrefix begins the names of programs.
 const programPrefix = "Program:"
 
-// parseAddress reads a tag's address: Program:Main.Tag[2].Member, Local:1:I.Data.0, matrix[1,2,3].
+// parseAddress reads a tag's address: Program:Main.Tag[2].Member, Local:1:I.Data.0, matrix[1,2,3]; or an attribute's: 4/100/3[6].
 func parseAddress(text string) (tagAddress, error) {
+	if strings.Contains(text, "/") {
+		return parseAttribute(text)
+	}
 	address := tagAddress{bit: noBit}
 	parts := strings.Split(text, ".")
 	for i, part := range parts {

@@ -50,7 +50,7 @@ func TestParseAddress(t *testing.T) {
 }
 
 func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"a", "Program:Main.Tag[2].Member.3", "x[1,2,3]", "a.b[", "[1]"} {
+	for _, s := range []string{"a", "Program:Main.Tag[2].Member.3", "x[1,2,3]", "a.b[", "[1]", "4/100/3[6].2", "0x01/1/7"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

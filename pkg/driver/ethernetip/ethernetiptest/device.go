@@ -59,6 +59,8 @@ type Device struct {
 	templates map[uint16]*template
 	scopes    map[string]*scope
 	programs  []string
+	// attributes are those of objects beside the symbols, by class, instance and attribute.
+	attributes map[[3]uint32][]byte
 
 	sessions    map[uint32]net.Conn
 	nextSession uint32
@@ -258,6 +260,23 @@ func (d *Device) FailService(service, general byte, extended ...uint16) *Device 
 			d.failures[service] = failure{general, extended}
 		}
 	})
+}
+
+// SetAttribute sets an attribute of an object beside the symbols, by class, instance and attribute.
+func (d *Device) SetAttribute(class, instance, attribute uint32, data []byte) *Device {
+	return d.set(func() {
+		if d.attributes == nil {
+			d.attributes = map[[3]uint32][]byte{}
+		}
+		d.attributes[[3]uint32{class, instance, attribute}] = data
+	})
+}
+
+// Attribute is what an attribute holds.
+func (d *Device) Attribute(class, instance, attribute uint32) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.attributes[[3]uint32{class, instance, attribute}]
 }
 
 // OldFirmware knows no external access (attribute 10) of symbols.

@@ -88,6 +88,8 @@ func (d *Device) answer(request []byte, size int) []byte {
 	switch {
 	case service == 0x0A && first == segment{kind: 'c', number: 2}:
 		return d.multiple(service, data, size)
+	case len(segments) == 3 && last.kind == 'a' && d.attributes[[3]uint32{first.number, segments[1].number, last.number}] != nil:
+		data, f = d.attributeService(service, [3]uint32{first.number, segments[1].number, last.number}, data)
 	case first == segment{kind: 'c', number: 1}:
 		data, f = d.identityObject(service, segments)
 	case service == 0x55 && first == segment{kind: 'c', number: 0x68} && len(segments) == 2:
@@ -102,6 +104,24 @@ func (d *Device) answer(request []byte, size int) []byte {
 		data, f = d.tagService(service, segments, data, size)
 	}
 	return cipReply(service, f, data)
+}
+
+// attributeService answers Get and Set Attribute Single.
+func (d *Device) attributeService(service byte, at [3]uint32, data []byte) ([]byte, failure) {
+	switch service {
+	case 0x0E:
+		return d.attributes[at], failure{}
+	case 0x10:
+		switch {
+		case len(data) < len(d.attributes[at]):
+			return nil, failure{general: 0x13}
+		case len(data) > len(d.attributes[at]):
+			return nil, failure{general: 0x15}
+		}
+		d.attributes[at] = append([]byte{}, data...)
+		return nil, failure{}
+	}
+	return nil, failure{general: 0x08}
 }
 
 // multiple answers a multiple service packet.

@@ -60,7 +60,6 @@ const (
 	ReasonHeldByUnknown       = "HeldByUnknown"
 	ReasonHeldByOperator      = "HeldByOperator"
 	ReasonHeldByRuntime       = "HeldByRuntime"
-	ReasonHeldByRestore       = "HeldByRestore"
 	ReasonHoldCauseAdded      = "HoldCauseAdded"
 	ReasonEquipmentRecovered  = "EquipmentRecovered"
 	ReasonStateChanged        = "StateChanged"
@@ -76,7 +75,6 @@ func reasonsOfHolds() map[v1alpha1.HoldCause]string {
 		v1alpha1.HoldCauseIOModuleUnknown: ReasonHeldByUnknown,
 		v1alpha1.HoldCauseOperator:        ReasonHeldByOperator,
 		v1alpha1.HoldCauseRuntime:         ReasonHeldByRuntime,
-		v1alpha1.HoldCauseRestored:        ReasonHeldByRestore,
 	}
 }
 

@@ -51,6 +51,8 @@ type plant struct {
 	// before is called with each request of the controllers, and after behind it, when its effect is there: an error is the request's.
 	// They may change what is stored by the plant's own methods.
 	before, after func(call string, number int) error
+	// stored is told of each status that is written.
+	stored func(*v1alpha1.Unit)
 	// unmeasured are modules of which nothing was heard in this leadership.
 	unmeasured map[string]bool
 	episodes   int
@@ -142,6 +144,9 @@ func (p *plant) updateStatus(action clienttesting.UpdateAction) (kruntime.Object
 	p.check(is, update)
 	is.Status = *update.Status.DeepCopy()
 	p.put(unitResource, is)
+	if p.stored != nil {
+		p.stored(is)
+	}
 	return is.DeepCopy(), nil
 }
 

@@ -242,8 +242,11 @@ func (l *link) round(ctx context.Context) {
 		}
 		l.schedule.hurry(l.clock.Now())
 	}
-	for _, g := range l.schedule.take(l.clock.Now()) {
+	due := l.schedule.take(l.clock.Now())
+	for i, g := range due {
 		if !l.readGroup(ctx, g) {
+			// What had no turn is read at the next attempt, however long its period.
+			l.schedule.retry(due[i:], l.clock.Now().Add(l.interval()))
 			return
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // drainTime is how long an order's answer waits for writes of before to end. What has not ended then keeps the order from being
-// told as applied.
-const drainTime = 2 * time.Second
+// told as applied. With saveTime it is less than what the controllers wait for an answer.
+const drainTime = 800 * time.Millisecond
 
 // PutOrder takes an order of the controllers. It is in force, and stored, when PutOrder returns, and no write that it does not permit is
 // with a driver any more, unless the driver does not return.

@@ -18,10 +18,10 @@ import (
 
 // Req: P-16b (one lock orders state changes and writes to devices)
 func TestNoWriteReachesADeviceAfterAHoldWasAnswered(t *testing.T) {
-	const devices, writers = 4, 48
-	rounds := 40
+	const devices = 4
+	rounds, writers := 40, 48
 	if testing.Short() {
-		rounds = 15
+		rounds, writers = 12, 16
 	}
 	s := newSite(t)
 	defer func() { s.stop() }()

@@ -3,6 +3,7 @@ package unitruntime
 import (
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -312,6 +313,21 @@ func TestNoTurnIsNoNews(t *testing.T) {
 	})
 }
 
+// Req: P-15
+func TestATagOfALongPeriodThatHadNoTurnIsReadSoon(t *testing.T) {
+	bubble(t, func(t *testing.T, s *site) {
+		d := s.device("uid-io")
+		d.values["a"], d.values["b"], d.link = int16(1), int16(2), &driver.Error{Reason: driver.ReasonNotMeasured}
+		s.apply(configFile([]string{moduleEntry("io", 1)}, tagEntry("m/a", "io", `"period":"1h"`), tagEntry("m/b", "io", `"period":"30m"`)))
+		after(10 * time.Second)
+		d.restore()
+		after(2 * time.Second)
+		if a, b := s.show("m/a"), s.show("m/b"); a != "1 Good" || b != "2 Good" {
+			t.Errorf("%s, %s", a, b)
+		}
+	})
+}
+
 // Req: P-14, P-15 (writes: only where access allows, and each with its own result)
 func TestEachWriteHasAResultOfItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *site) {
@@ -371,6 +387,75 @@ func TestEachWriteHasAResultOfItsOwn(t *testing.T) {
 		request.UID = "unit-2"
 		if _, failure := s.Write(t.Context(), request); failure == nil || failure.Code != 409 {
 			t.Errorf("writes for another Unit: %v", failure)
+		}
+	})
+}
+
+// Req: P-15, P-16b (what was not asked proves nothing)
+func TestADeviceWhoseTagsCannotBeAskedForIsCheckedAndLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *site) {
+		d := s.device("uid-io")
+		d.refused["a"] = driver.ConfigurationError("no such table")
+		s.apply(configFile([]string{moduleEntry("io", 1)}, tagEntry("m/a", "io", `"period":"100ms"`)))
+		after(5 * time.Second)
+		if m := s.Report().Modules[0]; !m.Known || !m.Connected {
+			t.Errorf("%+v", m)
+		}
+		if got := s.show("m/a"); got != "- Bad_ConfigurationError" {
+			t.Error(got)
+		}
+		d.with(func(d *fakeDevice) {
+			if d.checks < 4 || d.checks > 6 {
+				t.Errorf("%d checks in 5 s", d.checks)
+			}
+			// It is not asked for a channel that cannot be, and answers no check any more.
+			d.link = linkDown
+		})
+		after(4 * time.Second)
+		if m := s.Report().Modules[0]; m.Connected {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// Req: P-12, P-15 (what anybody may read names nothing of the site)
+func TestHealthAndMetricsNameNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *site) {
+		registry := s.options.Registry
+		get := func(path string, ready error) (int, string) {
+			answer := httptest.NewRecorder()
+			s.HealthHandler(registry, func() error { return ready }).ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+			return answer.Code, answer.Body.String()
+		}
+		if code, _ := get("/readyz", nil); code != 503 {
+			t.Errorf("ready without a config: %d", code)
+		}
+		s.device("uid-io").values["secret"] = int16(1)
+		s.apply(configFile([]string{moduleEntry("io", 1)}, tagEntry("m/secret", "io", "")))
+		after(3 * time.Second)
+		s.order(1, isa88.Running, "")
+		s.Refuse(errors.New("half a file"))
+		if code, _ := get("/readyz", nil); code != 200 {
+			t.Errorf("not ready: %d", code)
+		}
+		if code, text := get("/readyz", errors.New("no certificate")); code != 503 || !strings.Contains(text, "no certificate") {
+			t.Errorf("%d %s", code, text)
+		}
+		if code, _ := get("/livez", errors.New("no certificate")); code != 200 {
+			t.Errorf("not alive: %d", code)
+		}
+		_, text := get(MetricsPath, nil)
+		for _, want := range []string{
+			`fieldplane_runtime_tags{quality="Good"} 1`, `fieldplane_runtime_modules{state="Connected"} 1`, `fieldplane_runtime_orders_total{outcome="Accepted"} 1`,
+			`fieldplane_runtime_config_errors_total 1`, `fieldplane_runtime_config_valid 0`, `fieldplane_runtime_reads_total{reason="Answered"}`,
+			`fieldplane_runtime_since_order_seconds`, `fieldplane_runtime_latches_total 0`, `fieldplane_runtime_state_file_errors_total 0`,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %s", want)
+			}
+		}
+		if strings.Contains(text, "secret") || strings.Contains(text, "uid-io") || strings.Contains(text, "mixer") {
+			t.Error(text)
 		}
 	})
 }

@@ -73,6 +73,15 @@ func (s *schedule) take(now time.Time) []*group {
 	return due
 }
 
+// retry makes groups due at a time, unless they are due before.
+func (s *schedule) retry(groups []*group, at time.Time) {
+	for _, g := range groups {
+		if at.Before(g.due) {
+			g.due = at
+		}
+	}
+}
+
 // hurry makes every group due: the device is back.
 func (s *schedule) hurry(now time.Time) {
 	for _, g := range s.groups {

@@ -19,7 +19,7 @@ import (
 const maxStateSize = 1 << 20
 
 // saveTime is how long the disk may take. A disk that hangs must not keep a Unit from being held.
-const saveTime = 2 * time.Second
+const saveTime = time.Second
 
 // State is what survives a restart of the program: what a runtime that wakes up without a server must go on with (P-16b).
 type State struct {

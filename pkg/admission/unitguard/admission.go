@@ -117,7 +117,7 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	}
 	switch resource {
 	case physical.Resource("units"):
-		return guard(ctx, g, a, disarmUnit, func(_ context.Context, stored *physical.Unit) ([]unit, error) {
+		return guard(ctx, g, a, disarmUnit, func(_ context.Context, stored *physical.Unit, _ change) ([]unit, error) {
 			return []unit{{stored.Name, stored.Status.State, stored.DeletionTimestamp != nil}}, nil
 		})
 	case physical.Resource("controlmodules"):
@@ -153,7 +153,7 @@ type guarded interface {
 // guard asks for the verb on every Unit that a write would disarm and that is not at rest. disarms lists what an update does
 // that disarms; a deletion always does.
 func guard[T guarded](ctx context.Context, g *Guard, a admission.Attributes, disarms func(stored, updated T) []string,
-	concerned func(ctx context.Context, stored T) ([]unit, error),
+	concerned func(ctx context.Context, stored T, change change) ([]unit, error),
 ) error {
 	stored, ok := a.GetOldObject().(T)
 	if !ok {
@@ -176,7 +176,7 @@ func guard[T guarded](ctx context.Context, g *Guard, a admission.Attributes, dis
 	if deletes && g.goingAwayByInformer(a.GetNamespace()) {
 		return nil
 	}
-	units, err := concerned(ctx, stored)
+	units, err := concerned(ctx, stored, change)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("could not see which Units would be disarmed by a write to %s %s/%s, try again: %v", change.kind, a.GetNamespace(), change.name, err))
 	}

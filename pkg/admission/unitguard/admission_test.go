@@ -149,7 +149,7 @@ func servedUnit(name string, state v1alpha1.UnitState) *v1alpha1.Unit {
 func served(name, unit string, modules ...string) *v1alpha1.ControlModule {
 	module := &v1alpha1.ControlModule{ObjectMeta: meta(name), Spec: v1alpha1.ControlModuleSpec{UnitRef: v1alpha1.UnitReference{Name: unit}}}
 	for i, ref := range modules {
-		module.Spec.Tags = append(module.Spec.Tags, v1alpha1.Tag{Name: fmt.Sprint("t", i), IOModuleRef: v1alpha1.IOModuleReference{Name: ref}})
+		module.Spec.Tags = append(module.Spec.Tags, v1alpha1.Tag{Name: fmt.Sprint("t", i), Address: fmt.Sprint("holding:", i), IOModuleRef: v1alpha1.IOModuleReference{Name: ref}})
 	}
 	return module
 }
@@ -222,6 +222,9 @@ func writes() []write {
 		meta.DeletionTimestamp, meta.Finalizers = &metav1.Time{}, []string{"test.example/hold"}
 	}
 	dying, dyingDevice := changed(c, func(c *physical.ControlModule) { finalized(&c.ObjectMeta) }), changed(m, func(m *physical.IOModule) { finalized(&m.ObjectMeta) })
+	declared := changed(m, func(m *physical.IOModule) {
+		m.Spec.Channels = []physical.Channel{{Name: "a", Address: "holding:0", DataType: physical.DataTypeInt32}, {Name: "a2", Address: "holding:0", DataType: physical.DataTypeInt16}, {Name: "c", Address: "holding:9"}}
+	})
 	labelled := func(meta *metav1.ObjectMeta) { meta.Labels = map[string]string{"a": "b"} }
 
 	return []write{
@@ -284,7 +287,22 @@ func writes() []write {
 		device("another order of words", "change spec.modbus of", func(m *physical.IOModule) { m.Spec.Modbus.WordOrder = physical.WordOrderDCBA }),
 		device("another addressing", "change spec.modbus of", func(m *physical.IOModule) { m.Spec.Modbus.Addressing = physical.ModbusAddressingReference }),
 		device("fewer connections, closed each time", "", func(m *physical.IOModule) { m.Spec.Modbus.MaxConnections, m.Spec.Modbus.CloseAfterPoll = nil, true }),
-		device("channels", "", func(m *physical.IOModule) { m.Spec.Channels = []physical.Channel{{Name: "a"}} }),
+		device("a channel that no tag reads", "", func(m *physical.IOModule) { m.Spec.Channels = []physical.Channel{{Name: "a", Address: "holding:100"}} }),
+		device("a channel whose order a tag would take over", "change spec.channels[holding:0] of", func(m *physical.IOModule) {
+			m.Spec.Channels = []physical.Channel{{Name: "a", Address: "holding:0", WordOrder: physical.WordOrderDCBA}}
+		}),
+		{"IOModule: a channel that a tag reads, as float64", declared, changed(declared, func(m *physical.IOModule) { m.Spec.Channels[0].DataType = physical.DataTypeFloat64 }), "change spec.channels[holding:0] of"},
+		{"IOModule: no channel where a tag reads", declared, changed(declared, func(m *physical.IOModule) { m.Spec.Channels = m.Spec.Channels[2:] }), "change spec.channels[holding:0] of"},
+		{"IOModule: the second channel of an address", declared, changed(declared, func(m *physical.IOModule) { m.Spec.Channels[1].WordOrder = physical.WordOrderBADC }), ""},
+		{"IOModule: channels exchanged", declared, changed(declared, func(m *physical.IOModule) { slices.Reverse(m.Spec.Channels) }), "change spec.channels[holding:0] of"},
+		{"IOModule: names, units and scales of channels, one more, and one element instead of none said", declared, changed(declared, func(m *physical.IOModule) {
+			m.Spec.Channels[0].Name, m.Spec.Channels[0].Unit, m.Spec.Channels[0].Count = "b", "bar", ptr.To(int32(1))
+			m.Spec.Channels = append(m.Spec.Channels, physical.Channel{Address: "holding:7"})
+		}), ""},
+		{"IOModule: a channel that no tag reads, and another device", declared, changed(declared, func(m *physical.IOModule) {
+			m.Spec.Channels[2].DataType, m.Spec.Modbus.Endpoint = physical.DataTypeBool, "tcp://192.0.2.2"
+		}),
+			"change spec.modbus, spec.channels[holding:9] of"},
 		{"IOModule: another OPC UA server", opcua, changed(opcua, func(m *physical.IOModule) { m.Spec.OPCUA.Endpoint = "opc.tcp://192.0.2.2" }), "change spec.opcua of"},
 		{"IOModule: any OPC UA server", opcua, changed(opcua, func(m *physical.IOModule) { m.Spec.OPCUA.TrustedThumbprint = "" }), "change spec.opcua of"},
 		{"IOModule: an OPC UA server that nobody can tell from another", opcua, changed(opcua, func(m *physical.IOModule) { m.Spec.OPCUA.SecurityPolicy = physical.OPCUASecurityPolicyNone }), "change spec.opcua of"},
@@ -384,7 +402,12 @@ func TestALookupThatFailsRefusesAndAsksToTryAgain(t *testing.T) {
 			w, objects := w.in(physical.UnitIdle)
 			p := &plant{objects: objects, failing: failing, reviewer: reviewer{may: []string{""}}, informed: site(false), live: site(false)}
 			want := int32(http.StatusOK)
-			if w.needs != "" && !unit && (!module || failing == "units") {
+			looked := w.needs != "" && !unit && (!module || failing == "units")
+			// Which tags read a channel is not seen in the module.
+			if stored, ok := w.stored.(*physical.IOModule); ok && w.updated != nil && failing == "controlmodules" {
+				looked = looked || len(disarmIOModule(stored, w.updated.(*physical.IOModule))) > 0
+			}
+			if looked {
 				want = http.StatusServiceUnavailable
 			}
 			err := p.write(t, w.stored, w.updated, "ada", true)

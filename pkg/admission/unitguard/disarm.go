@@ -103,7 +103,48 @@ func disarmIOModule(stored, updated *physical.IOModule) []string {
 			fields = append(fields, member.name)
 		}
 	}
+	for _, address := range redeclared(was, is) {
+		fields = append(fields, fmt.Sprintf("%s[%s]", channels, address))
+	}
 	return fields
+}
+
+// channels begins what is told of declared channels.
+const channels = "spec.channels"
+
+// redeclared are the addresses at which values, hold values too, would be read and written in another form: the first channel
+// that is declared for an address says of which type, order and number its elements are, for tags too.
+func redeclared(was, is *physical.IOModuleSpec) []string {
+	before, after := declarations(was.Channels), declarations(is.Channels)
+	var addresses []string
+	for address, declared := range before {
+		if now, still := after[address]; !still || now != declared {
+			addresses = append(addresses, address)
+		}
+	}
+	for address := range after {
+		if _, already := before[address]; !already {
+			addresses = append(addresses, address)
+		}
+	}
+	slices.Sort(addresses)
+	return addresses
+}
+
+type declaration struct {
+	dataType  physical.DataType
+	wordOrder physical.WordOrder
+	count     int32
+}
+
+func declarations(channels []physical.Channel) map[string]declaration {
+	first := map[string]declaration{}
+	for _, c := range channels {
+		if _, already := first[c.Address]; !already {
+			first[c.Address] = declaration{c.DataType, c.WordOrder, ptr.Deref(c.Count, 1)}
+		}
+	}
+	return first
 }
 
 // placement is the selector; an empty one is none (P-09).

@@ -24,7 +24,7 @@ type unit struct {
 }
 
 // unitOf is the Unit to which a stored ControlModule belongs, read live: an informer may lack the START of an instant ago.
-func (g *Guard) unitOf(ctx context.Context, stored *physical.ControlModule) ([]unit, error) {
+func (g *Guard) unitOf(ctx context.Context, stored *physical.ControlModule, _ change) ([]unit, error) {
 	found, err := g.client.PhysicalV1alpha1().Units(stored.Namespace).Get(ctx, stored.Spec.UnitRef.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -35,8 +35,10 @@ func (g *Guard) unitOf(ctx context.Context, stored *physical.ControlModule) ([]u
 	return []unit{brief(found)}, nil
 }
 
-// unitsThatRequire are the Units of which a tag is read from a stored IOModule, read live.
-func (g *Guard) unitsThatRequire(ctx context.Context, stored *physical.IOModule) ([]unit, error) {
+// unitsThatRequire are the Units of which a tag is read from a stored IOModule, read live. If nothing but declared channels would
+// change, those of tags at their addresses.
+func (g *Guard) unitsThatRequire(ctx context.Context, stored *physical.IOModule, change change) ([]unit, error) {
+	addresses, narrow := change.addresses()
 	modules, err := g.client.PhysicalV1alpha1().ControlModules(stored.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -44,7 +46,9 @@ func (g *Guard) unitsThatRequire(ctx context.Context, stored *physical.IOModule)
 	names := sets.New[string]()
 	for i := range modules.Items {
 		spec := &modules.Items[i].Spec
-		if slices.ContainsFunc(spec.Tags, func(tag v1alpha1.Tag) bool { return tag.IOModuleRef.Name == stored.Name }) {
+		if slices.ContainsFunc(spec.Tags, func(tag v1alpha1.Tag) bool {
+			return tag.IOModuleRef.Name == stored.Name && (!narrow || addresses.Has(tag.Address))
+		}) {
 			names.Insert(spec.UnitRef.Name)
 		}
 	}
@@ -88,6 +92,19 @@ type change struct {
 	fields []string
 	// last tells that the last finalizer goes.
 	last bool
+}
+
+// addresses are those of declared channels that change, and whether nothing else does.
+func (c change) addresses() (addresses sets.Set[string], alone bool) {
+	addresses = sets.New[string]()
+	for _, field := range c.fields {
+		address, ok := strings.CutPrefix(field, channels+"[")
+		if !ok {
+			return nil, false
+		}
+		addresses.Insert(strings.TrimSuffix(address, "]"))
+	}
+	return addresses, len(addresses) > 0 && !c.last
 }
 
 // to ends the sentence "needs the verb override to".

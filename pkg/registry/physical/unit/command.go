@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/utils/clock"
 
@@ -111,10 +112,14 @@ func (c *Command) await(ctx context.Context, unit *physical.Unit, record *physic
 			return unit, record, nil
 		case <-look.C():
 		}
-		obj, err := c.units.Get(ctx, unit.Name, &metav1.GetOptions{})
+		// A cache will do, if it is not older than what was written: a thousand commands at once do not ask the store a thousand
+		// times every 20 ms.
+		obj, err := c.units.Get(ctx, unit.Name, &metav1.GetOptions{ResourceVersion: unit.ResourceVersion})
 		switch {
 		case ctx.Err() != nil:
 			return unit, record, nil
+		case storage.IsTooLargeResourceVersion(err):
+			continue // the cache is behind
 		case apierrors.IsNotFound(err):
 			return nil, nil, refuse(unit, "%s was recorded, and then the Unit was deleted", record.Command)
 		case err != nil:

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -40,6 +41,9 @@ type memory struct {
 	// onRead is called before each read of a request that waits.
 	onRead  func(read int, unit *physical.Unit)
 	readErr error
+	// asked is the version of the last read; behind is how many more reads find a cache that is older than it.
+	asked  string
+	behind int
 }
 
 func (m *memory) ChangeStatus(_ context.Context, name string, dryRun []string, change func(obj runtime.Object) error) (runtime.Object, error) {
@@ -73,10 +77,15 @@ func (m *memory) ChangeStatus(_ context.Context, name string, dryRun []string, c
 	}
 }
 
-func (m *memory) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+func (m *memory) Get(_ context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
+	m.asked = options.ResourceVersion
+	if m.behind > 0 {
+		m.behind--
+		return nil, storage.NewTooLargeResourceVersionError(2, 1, 1)
+	}
 	if m.onRead != nil && m.unit != nil {
 		m.onRead(m.reads, m.unit)
 	}
@@ -392,6 +401,15 @@ func TestARequestThatCannotWaitAnyMore(t *testing.T) {
 	store = &memory{unit: in(physical.UnitIdle), readErr: apierrors.NewNotFound(physical.Resource("units"), "mixer")}
 	if _, _, err := post(t, store, as("ada"), physical.UnitCommandSpec{Command: physical.CommandStart}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "then the Unit was deleted") {
 		t.Errorf("have %v", err)
+	}
+}
+
+// Req: P-16c. What was written before the command is no outcome of it.
+func TestARequestWaitsForACacheThatIsBehind(t *testing.T) {
+	store := &memory{unit: in(physical.UnitIdle), behind: 3, onRead: becomes(physical.CommandDone, "", physical.UnitRunning)}
+	have, _, err := post(t, store, as("ada"), physical.UnitCommandSpec{Command: physical.CommandStart})
+	if err != nil || have.Status.Record.Outcome != physical.CommandDone || store.asked != "1+" {
+		t.Errorf("have %+v, %v, asked for version %q", have, err, store.asked)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -77,6 +78,8 @@ func (c config) tooLarge() bool { return len(c.file) > MaxConfigBytes || c.text 
 // The same objects give the same bytes. former is the config in force, nil if there is none.
 func (c *Controller) configOf(unit *v1alpha1.Unit, former *corev1.ConfigMap) (config, error) {
 	key := keyOf(unit)
+	// It may be megabytes, and is seldom asked for.
+	formerly := sync.OnceValue(func() map[types.UID]string { return formerVias(former) })
 	var tags, modules [][]byte
 	named := map[string]bool{}
 	for _, name := range c.facts.controlModulesOf(key) {
@@ -113,7 +116,7 @@ func (c *Controller) configOf(unit *v1alpha1.Unit, former *corev1.ConfigMap) (co
 		}
 		entry := moduleEntry{Name: module.Name, UID: module.UID, Generation: module.Generation, Spec: module.Spec}
 		if c.facts.shared(keyOf(module)) {
-			if entry.Via, err = c.via(module, former); err != nil {
+			if entry.Via, err = c.via(module, formerly); err != nil {
 				return config{}, err
 			}
 		}
@@ -183,7 +186,7 @@ func writeLines(file *bytes.Buffer, member string, lines [][]byte) {
 
 // via is where the probe of a module answers. While it does not run, where it was: a runtime that read the device itself instead
 // would take the connection that the next probe needs, and make a fault of it.
-func (c *Controller) via(module *v1alpha1.IOModule, former *corev1.ConfigMap) (*viaEntry, error) {
+func (c *Controller) via(module *v1alpha1.IOModule, formerly func() map[types.UID]string) (*viaEntry, error) {
 	if name := module.Status.ProbePodName; name != "" {
 		pod, err := c.probePods.Pods(module.Namespace).Get(name)
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -195,7 +198,7 @@ func (c *Controller) via(module *v1alpha1.IOModule, former *corev1.ConfigMap) (*
 			}
 		}
 	}
-	return &viaEntry{formerVia(former, module.UID)}, nil
+	return &viaEntry{formerly()[module.UID]}, nil
 }
 
 // addressOf is where a probe serves its API, "" while it does not run.
@@ -206,23 +209,24 @@ func addressOf(pod *corev1.Pod) string {
 	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(probepod.APIPort))
 }
 
-// formerVia is the address that a config has for a module.
-func formerVia(former *corev1.ConfigMap, module types.UID) string {
+// formerVias are the addresses that a config has for its modules.
+func formerVias(former *corev1.ConfigMap) map[types.UID]string {
 	if former == nil {
-		return ""
+		return nil
 	}
 	var file struct {
 		Modules []moduleEntry `json:"modules"`
 	}
 	if json.Unmarshal(textIn(former), &file) != nil {
-		return ""
+		return nil
 	}
+	vias := map[types.UID]string{}
 	for _, m := range file.Modules {
-		if m.UID == module && m.Via != nil {
-			return m.Via.Address
+		if m.Via != nil {
+			vias[m.UID] = m.Via.Address
 		}
 	}
-	return ""
+	return vias
 }
 
 // configHash is what the runtime reports when the file is in force.

@@ -89,7 +89,6 @@ func benchmarkTags(b *testing.B, entry func(*testing.B, int) (string, func(int) 
 	b.Cleanup(r.Stop)
 	began := time.Now()
 	r.Apply(c)
-	b.ReportMetric(float64(time.Since(began).Milliseconds()), "apply-ms")
 	if _, failure := r.PutOrder(context.Background(), api.Order{UID: "unit-1", Revision: 1, State: isa88.Running}); failure != nil {
 		b.Fatal(failure)
 	}
@@ -130,6 +129,33 @@ func benchmarkTags(b *testing.B, entry func(*testing.B, int) (string, func(int) 
 	if follow {
 		b.ReportMetric(float64(<-events)/(measured.Seconds()*float64(b.N))/1e6, "MB/s-told")
 	}
+}
+
+// BenchmarkReload reads and applies a config of 20,000 tags that is the same as before.
+func BenchmarkReload(b *testing.B) {
+	var modules, tags []string
+	for i := range benchDevices {
+		module, tag := simulated(b, i)
+		modules = append(modules, module)
+		for j := range benchTags {
+			tags = append(tags, fmt.Sprintf(`{"controlModule":"m%d","name":"t%d","ioModule":"d%d",%s,"access":"ReadWrite","holdValue":"0"}`, i, j, i, tag(j)))
+		}
+	}
+	file := []byte(configFile(modules, tags...))
+	r := New(Options{
+		Open:  func(m Module) (driver.Device, error) { return probe.Drivers{Now: time.Now, Start: time.Now()}.Open(m.Spec) },
+		Clock: clock.RealClock{}, BootID: "boot", NewID: func() string { return "id" },
+		State: NewStateFile(b.TempDir()+"/state.json", clock.RealClock{}), Log: logr.Discard(), Registry: prometheus.NewRegistry(),
+	})
+	b.Cleanup(r.Stop)
+	for b.Loop() {
+		c, err := ParseConfig(file)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Apply(c)
+	}
+	b.ReportMetric(float64(len(file))/1e6, "MB")
 }
 
 // processTime is the time that this process has had of all cores.

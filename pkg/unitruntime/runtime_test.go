@@ -296,7 +296,10 @@ func TestNoTurnIsNoNews(t *testing.T) {
 		d.values["a"] = int16(1)
 		s.apply(configFile([]string{moduleEntry("io", 1)}, tagEntry("m/a", "io", "")))
 		after(3 * time.Second)
-		d.with(func(d *fakeDevice) { d.link = &driver.Error{Reason: driver.ReasonNotMeasured}; d.reads, d.checks = 0, 0 })
+		d.with(func(d *fakeDevice) {
+			d.link = &driver.Error{Reason: driver.ReasonNotMeasured}
+			d.reads, d.checks = 0, 0
+		})
 		after(4500 * time.Millisecond)
 		if got := s.show("m/a"); got != "1 Uncertain_LastUsableValue" || !s.Report().Modules[0].Connected {
 			t.Errorf("%s, %+v", got, s.Report().Modules)

@@ -3,6 +3,7 @@ package unit
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,7 @@ type Options struct {
 type Controller struct {
 	client     physicalclient.PhysicalV1alpha1Interface
 	runtimes   Runtimes
+	clock      clock.WithTicker
 	confirmed  func(types.NamespacedName, types.UID) bool
 	recorder   record.EventRecorder
 	wall       func() time.Time
@@ -81,7 +83,7 @@ type source struct {
 // New returns a controller that does nothing before Run, and has the runtimes tell it of changes.
 func New(o Options) *Controller {
 	c := &Controller{
-		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, wall: o.Wall, newEpisode: o.NewEpisode,
+		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, clock: o.Clock, wall: o.Wall, newEpisode: o.NewEpisode,
 		units: o.Units.Lister(), modules: o.Modules.Lister(),
 		required:    newRequired(),
 		newestUnits: newNewest[*v1alpha1.Unit](), newestModules: newNewest[*v1alpha1.IOModule](),
@@ -125,6 +127,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	var patrolling sync.WaitGroup
+	patrolling.Go(func() { c.patrols(ctx) })
+	defer patrolling.Wait()
 	work.Workers{Kind: "unit", Count: workers, Timeout: reconcileTimeout, Reconcile: c.reconcile}.Run(ctx, c.queue)
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/isa88"
@@ -711,4 +713,34 @@ func TestAUnitThatIsGoneIsForgotten(t *testing.T) {
 		p.runtimes.set("reactor", func(*told) {})
 		synctest.Wait()
 	})
+}
+
+// Req: P-16
+func TestAWatchThatHasDiedKeepsNoUnitRunning(t *testing.T) {
+	for _, dead := range []string{"iomodules", "units"} {
+		t.Run(dead, func(t *testing.T) {
+			inPlant(t, func(t *testing.T, p *plant) {
+				p.fake.PrependWatchReactor(dead, func(clienttesting.Action) (bool, watch.Interface, error) {
+					return true, watch.NewFake(), nil
+				})
+				p.module("flow", v1alpha1.ModuleOnline)
+				p.unit("reactor", isa88.Idle, "flow")
+				if dead == "iomodules" {
+					p.unit("reactor", isa88.Running, "flow")
+				}
+				p.lead()
+				synctest.Wait()
+				p.module("flow", v1alpha1.ModuleFault)
+				synctest.Wait()
+				if dead == "units" {
+					p.change("reactor", func(u *v1alpha1.Unit) { u.Status.State = v1alpha1.UnitRunning })
+				}
+				p.want("reactor", isa88.Running)
+				time.Sleep(patrolPeriod)
+				if got := p.settle("reactor"); isa88.Holdable(got) {
+					t.Errorf("the Unit is %s", got)
+				}
+			})
+		})
+	}
 }

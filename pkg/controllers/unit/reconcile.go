@@ -2,6 +2,7 @@ package unit
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,9 @@ import (
 
 // attempts is how often a Unit that others write at the same time is decided on anew before others have their turn.
 const attempts = 5
+
+// runTimeout bounds the write that has a Unit run.
+const runTimeout = 2 * time.Second
 
 // reconcile decides on a Unit, stores what follows, and only then tells the runtime and whoever reads Events.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (work.Again, error) {
@@ -65,6 +69,12 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 func (c *Controller) store(ctx context.Context, unit *v1alpha1.Unit, d decision) (*v1alpha1.Unit, error) {
 	if equality.Semantic.DeepEqual(d.status, unit.Status) {
 		return unit, nil
+	}
+	if is := d.status.State; is != unit.Status.State && (is == v1alpha1.UnitRunning || is == v1alpha1.UnitRestarting) {
+		// What was read for it is soon too old, and a write that hangs is not to arrive then.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, runTimeout)
+		defer cancel()
 	}
 	updated := unit.DeepCopy()
 	updated.Status = d.status

@@ -73,13 +73,13 @@ type statusView struct {
 	states map[string]string
 	notes  string
 
-	dirty         bool
-	drawnAt       time.Time
-	width, height int
+	drawn drawn
+	// changes counts readings.
+	changes int
 }
 
 func (v *statusView) read(plant *plant, err error) {
-	v.dirty = true
+	v.changes++
 	if err != nil {
 		if v.err == nil {
 			if !v.to.draws {
@@ -146,12 +146,12 @@ func (v *statusView) frame() error {
 	if !v.to.draws {
 		return nil
 	}
-	now := v.clock.Now()
 	width, height := v.to.size()
-	if !v.dirty && now.Truncate(time.Second).Equal(v.drawnAt.Truncate(time.Second)) && width == v.width && height == v.height {
+	now := drawn{changes: v.changes, second: v.clock.Now().Unix(), width: width, height: height}
+	if now == v.drawn {
 		return nil
 	}
-	v.dirty, v.drawnAt, v.width, v.height = false, now, width, height
+	v.drawn = now
 	return v.screen.draw(v.picture(width, height), width, height)
 }
 

@@ -23,8 +23,12 @@ type tagBoard struct {
 	heard, at time.Time
 	// why the stream was lost.
 	why error
+	// changes counts what happened to the board.
+	changes int
 	// before are the values that an event changed, by tag.
 	before map[v1alpha1.TagReference]v1alpha1.TagValue
+	// gone are the tags that the last event removed, sorted; of those that are shown.
+	gone []v1alpha1.TagReference
 }
 
 func newTagBoard(now time.Time) *tagBoard {
@@ -36,18 +40,19 @@ func (b *tagBoard) put(now time.Time, event watch.EventType, tags *v1alpha1.Unit
 	back := !b.live && b.why != nil
 	after := now.Sub(b.at)
 	b.live, b.heard, b.why = true, now, nil
-	b.before = map[v1alpha1.TagReference]v1alpha1.TagValue{}
+	b.changes++
+	b.before, b.gone = map[v1alpha1.TagReference]v1alpha1.TagValue{}, nil
 	if event == watch.Bookmark {
 		return after, back
 	}
 	b.known = true
-	gone := b.removed(event, tags)
-	for _, key := range gone {
+	for _, key := range b.removed(event, tags) {
 		if _, had := b.tags[key]; had {
 			delete(b.tags, key)
-			b.order = nil
+			b.order, b.gone = nil, append(b.gone, key)
 		}
 	}
+	slices.SortFunc(b.gone, compareTags)
 	for _, tag := range tags.Items {
 		key := v1alpha1.TagReference{ControlModule: tag.ControlModule, Name: tag.Name}
 		if !shows(key.ControlModule, key.Name) {
@@ -90,6 +95,7 @@ func (b *tagBoard) lose(now time.Time, why error) bool {
 	}
 	// The later reason is the truer one: that a stream ended says less than why it cannot be opened.
 	b.live, b.why = false, why
+	b.changes++
 	return first
 }
 
@@ -100,11 +106,13 @@ func (b *tagBoard) sorted() []v1alpha1.TagReference {
 		for key := range b.tags {
 			b.order = append(b.order, key)
 		}
-		slices.SortFunc(b.order, func(x, y v1alpha1.TagReference) int {
-			return cmp.Or(cmp.Compare(x.ControlModule, y.ControlModule), cmp.Compare(x.Name, y.Name))
-		})
+		slices.SortFunc(b.order, compareTags)
 	}
 	return b.order
+}
+
+func compareTags(x, y v1alpha1.TagReference) int {
+	return cmp.Or(cmp.Compare(x.ControlModule, y.ControlModule), cmp.Compare(x.Name, y.Name))
 }
 
 // take returns the values of tags.

@@ -167,11 +167,11 @@ func tagGrid(tags []v1alpha1.TagValue, now time.Time, wide, live bool) *grid {
 	}
 	for i := range tags {
 		tag := &tags[i]
-		quality := span{string(tag.Quality), qualityTone(tag.Quality)}
+		quality, status := span{string(tag.Quality), qualityTone(tag.Quality)}, span{text: tag.Status}
 		if !live {
-			quality = span{"was " + quality.text, aside}
+			quality, status = span{"was " + quality.text, aside}, span{"was " + status.text, aside}
 		}
-		row := []span{{text: tagName(tag.ControlModule, tag.Name)}, {text: shownValue(tag)}, {text: tag.Unit}, quality, {text: tag.Status}, {text: tagAge(tag, now)}}
+		row := []span{{text: tagName(tag.ControlModule, tag.Name)}, {text: shownValue(tag)}, {text: tag.Unit}, quality, status, {text: tagAge(tag, now)}}
 		if wide {
 			row = append(row, span{text: string(tag.Access)}, span{text: tag.IOModule}, span{text: tag.Address}, span{text: tag.Message})
 		}

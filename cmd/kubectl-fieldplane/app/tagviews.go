@@ -90,10 +90,10 @@ func (v *tagLines) changed(board *tagBoard, event watch.EventType, tags *v1alpha
 		}
 		table.add(row...)
 	}
-	for _, tag := range tags.Removed {
-		if v.shows(tag.ControlModule, tag.Name) {
-			table.add(span{text: v.stamp()}, span{text: tagName(tag.ControlModule, tag.Name)}, span{}, span{}, span{text: "removed"}, span{})
-		}
+	for _, tag := range board.gone {
+		row := make([]span, len(table.header))
+		row[0], row[1], row[4] = span{text: v.stamp()}, span{text: tagName(tag.ControlModule, tag.Name)}, span{text: "removed"}
+		table.add(row...)
 	}
 	if len(table.rows) == 0 {
 		if !v.started {
@@ -125,28 +125,30 @@ type tagPicture struct {
 	widths []int
 
 	// drawn is of what the last picture was, so that nothing is drawn that looks the same.
-	dirty         bool
-	drawnAt       time.Time
+	drawn drawn
+}
+
+// drawn is what a picture depends on. Ages grow by themselves, and somebody may have pulled at the window.
+type drawn struct {
+	changes       int
+	second        int64
 	width, height int
 }
 
-func (v *tagPicture) changed(*tagBoard, watch.EventType, *v1alpha1.UnitTags) error {
-	v.dirty = true
-	return nil
-}
+// A picture is drawn at the next frame, whatever happened until then.
+func (*tagPicture) changed(*tagBoard, watch.EventType, *v1alpha1.UnitTags) error { return nil }
 
-func (v *tagPicture) lost(*tagBoard) { v.dirty = true }
+func (*tagPicture) lost(*tagBoard) {}
 
-func (v *tagPicture) found(*tagBoard, time.Duration) { v.dirty = true }
+func (*tagPicture) found(*tagBoard, time.Duration) {}
 
 func (v *tagPicture) frame(board *tagBoard) error {
-	now := v.clock.Now()
 	width, height := v.to.size()
-	// Ages grow by themselves, and somebody may have pulled at the window.
-	if !v.dirty && now.Truncate(time.Second).Equal(v.drawnAt.Truncate(time.Second)) && width == v.width && height == v.height {
+	now := drawn{changes: board.changes, second: v.clock.Now().Unix(), width: width, height: height}
+	if now == v.drawn {
 		return nil
 	}
-	v.dirty, v.drawnAt, v.width, v.height = false, now, width, height
+	v.drawn = now
 	return v.screen.draw(v.picture(board, width, height), width, height)
 }
 

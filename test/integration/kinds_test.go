@@ -154,9 +154,8 @@ func kinds() []kind {
 			spec: func(string) fields { return fields{"unitRef": fields{"name": "first"}} },
 			path: []string{"spec", "unitRef", "name"}, first: "first", second: "second",
 			invalid: `{"spec":{"unitRef":{"name":"Not A Name"}}}`, refusal: "spec.unitRef.name",
-			condition: "Tested=True", reached: "{.status.observedGeneration}=99",
-			// kubectl wait believes no condition of an older generation.
-			status: fields{"observedGeneration": int64(99), "conditions": conditions("True")},
+			condition: "ReferencesResolved=False", reached: `{.status.conditions[?(@.type=="ReferencesResolved")].reason}=UnitNotFound`,
+			status: fields{"conditions": conditions("True")},
 		},
 		{
 			kind: "Unit", resource: "units", shortName: "un", gv: physicalv1alpha1.SchemeGroupVersion,
@@ -164,8 +163,7 @@ func kinds() []kind {
 			path: []string{"spec", "nodeSelector", "zone"}, first: "first", second: "second",
 			defaulted: []string{"spec", "holdTimeout"}, filledIn: "30s",
 			invalid: `{"spec":{"holdOn":["Offline"]}}`, refusal: "spec.holdOn",
-			// Nobody keeps a condition on Units yet, and nobody but a controller may.
-			condition: "", reached: "{.status.state}=Idle",
+			condition: "EquipmentHealthy=True", reached: "{.status.state}=Idle",
 			own: true,
 		},
 		{

@@ -217,7 +217,15 @@ func TestEachPathToAnyKindWritesItsOwnFieldsAndNoOthers(t *testing.T) {
 		// Nobody else writes a condition of this type.
 		marked := func(object *unstructured.Unstructured) bool {
 			for member, value := range status {
-				if toJSON(at(object, "status", member)) != toJSON(value) {
+				have := toJSON(at(object, "status", member))
+				if member == "conditions" {
+					// Beside it stand those that controllers keep.
+					if !strings.Contains(have, `"type":"Tested"`) {
+						return false
+					}
+					continue
+				}
+				if have != toJSON(value) {
 					return false
 				}
 			}

@@ -34,7 +34,7 @@ func TestTablesShowWhatAnOperatorNeeds(t *testing.T) {
 		},
 		"Controller":    {[]string{"Name", "Phase", "Node"}, []string{"Heartbeat", "Last Alive"}, map[string]string{"Node": "<none>", "Heartbeat": "<none>"}},
 		"ControlModule": {[]string{"Name", "Unit", "Tags"}, nil, map[string]string{"Unit": "first", "Tags": "0"}},
-		"Unit":          {[]string{"Name", "State", "Mode", "Hold"}, []string{"Modules", "Runtime"}, map[string]string{"State": "Idle", "Mode": "Automatic", "Hold": "<none>"}},
+		"Unit":          {[]string{"Name", "State", "Since", "Mode", "Hold"}, []string{"Modules", "Command", "Runtime"}, map[string]string{"State": "Idle", "Mode": "Automatic", "Hold": "<none>"}},
 		"TalosCluster": {
 			[]string{"Name", "Endpoint", "Machines", "Pending", "Running", "Failed", "Reason", "Sweep", "Answered"}, []string{"Talos", "Kubernetes", "Weak", "Collisions", "Paused"},
 			map[string]string{"Endpoint": "https://192.0.2.1:6443", "Talos": "v1.13", "Kubernetes": "v1.36.1", "Paused": "true", "Reason": "Paused"},
@@ -129,7 +129,7 @@ func TestEveryDeclaredFieldSelectsInListWatchAndDeletecollection(t *testing.T) {
 		// Whatever it is written to be, a Controller that awaits its Node soon is that again.
 		"Controller":    {"status.phase": {value: "Simulated", yes: fields{"simulation": true, "nodeName": nil}, wait: true}},
 		"ControlModule": {"spec.unitRef.name": {value: "chosen", yes: fields{"unitRef": fields{"name": "chosen"}}}},
-		// Nobody but a controller writes the state, and none does yet: a Unit is Idle, and none is Held.
+		// Nobody but a controller writes the state: a Unit that nobody commands is Idle.
 		"Unit":         {"status.state": {value: "Idle"}},
 		"TalosCluster": {},
 		"TalosMachine": {

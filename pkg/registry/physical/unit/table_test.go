@@ -25,14 +25,15 @@ func TestWhatIsShownOfAUnit(t *testing.T) {
 			name: "held by two modules",
 			unit: physical.Unit{ObjectMeta: created, Status: physical.UnitStatus{
 				State: physical.UnitHeld, Mode: physical.UnitModeAutomatic, RuntimePodName: "reactor-0",
-				Hold: &physical.UnitHold{Cause: "IOModuleFault", Modules: []string{"plc1", "plc2"}},
+				Hold: &physical.UnitHold{Cause: "IOModuleFault", Modules: []string{"plc1", "plc2"}}, LastTransitionTime: &metav1.Time{Time: now.Add(-time.Minute)},
+				LastCommand: &physical.UnitCommandRecord{Command: physical.CommandRestart, Actor: "ada", Outcome: physical.CommandRefused},
 			}},
-			want: []any{"reactor", "Held", "Automatic", "IOModuleFault", "plc1,plc2", "reactor-0", "60m"},
+			want: []any{"reactor", "Held", "60s", "Automatic", "IOModuleFault", "plc1, plc2", "RESTART by ada: Refused", "reactor-0", "60m"},
 		},
 		{
 			name: "idle",
 			unit: physical.Unit{ObjectMeta: created, Status: physical.UnitStatus{State: physical.UnitIdle, Mode: physical.UnitModeManual}},
-			want: []any{"reactor", "Idle", "Manual", "<none>", "<none>", "<none>", "60m"},
+			want: []any{"reactor", "Idle", "<none>", "Manual", "<none>", "<none>", "<none>", "<none>", "60m"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -176,6 +176,11 @@ func (r runtime) trouble(unit *v1alpha1.Unit) (reason, message string) {
 // describeRuntime are the conditions RuntimeReady and RuntimeDevicesConnected. They alarm, and hold nothing: a device counts as
 // lost when its probe says so.
 func (d *draft) describeRuntime() {
+	if d.runtime.awaited && meta.IsStatusConditionTrue(d.status.Conditions, ConditionRuntimeReady) {
+		// What the former controllers heard stands until these have had the time to hear it.
+		d.again(awaitLimit)
+		return
+	}
 	reason, message := d.runtime.trouble(d.unit)
 	if reason == "" {
 		d.set(ConditionRuntimeReady, metav1.ConditionTrue, ReasonRuntimeInContact, fmt.Sprintf("the runtime %s answers", d.runtime.pod))

@@ -19,6 +19,7 @@ import (
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
+	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
 const (
@@ -26,6 +27,9 @@ const (
 	workers = 64
 	// reconcileTimeout bounds the reads and the write for one Unit.
 	reconcileTimeout = 10 * time.Second
+	// awaitLimit is how long after a start a runtime that was not heard yet counts as it did for the former controllers. It takes the
+	// server for gone no sooner.
+	awaitLimit = api.Contact
 
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Second
@@ -53,9 +57,11 @@ type Options struct {
 
 // Controller reconciles Units.
 type Controller struct {
-	client     physicalclient.PhysicalV1alpha1Interface
-	runtimes   Runtimes
-	clock      clock.WithTicker
+	client   physicalclient.PhysicalV1alpha1Interface
+	runtimes Runtimes
+	clock    clock.WithTicker
+	// began is when its Run did.
+	began      time.Time
 	confirmed  func(types.NamespacedName, types.UID) bool
 	recorder   record.EventRecorder
 	wall       func() time.Time
@@ -127,6 +133,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	c.began = c.clock.Now()
 	var patrolling sync.WaitGroup
 	patrolling.Go(func() { c.patrols(ctx) })
 	defer patrolling.Wait()

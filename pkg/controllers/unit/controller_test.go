@@ -156,7 +156,7 @@ func TestAFaultWhileNobodyLeadsIsFoundAtTheStart(t *testing.T) {
 		if p.settle("reactor") != isa88.Running {
 			t.Fatal("somebody leads")
 		}
-		l = p.lead()
+		p.lead()
 		p.want("reactor", isa88.Held)
 		p.want("mixer", isa88.Held)
 	})
@@ -631,6 +631,7 @@ func TestARuntimeThatIsAwayLeavesTheUnitHoldingAndAlarms(t *testing.T) {
 		p.unit("reactor", isa88.Running, "flow")
 		p.lead()
 		p.want("reactor", isa88.Running)
+		time.Sleep(awaitLimit)
 		p.runtimes.mu.Lock()
 		p.runtimes.away["reactor"] = true
 		p.runtimes.mu.Unlock()

@@ -54,7 +54,9 @@ func decide(f facts) decision {
 	if d.status.Mode == "" {
 		d.status.Mode = v1alpha1.UnitModeAutomatic
 	}
-	d.status.RuntimePodName = f.runtime.pod
+	if !f.runtime.awaited {
+		d.status.RuntimePodName = f.runtime.pod
+	}
 
 	d.obey()
 	d.levelCheck()

@@ -875,6 +875,31 @@ func TestWhatTheRuntimeReachesAlarmsAndHoldsNothing(t *testing.T) {
 	}
 }
 
+// Req: P-16b, A-06
+func TestARuntimeThatNewControllersHaveYetToHearIsNoTrouble(t *testing.T) {
+	heard := factsOf(unitIn(isa88.Running), moduleIn("flow", v1alpha1.ModuleOnline))
+	before := decide(heard)
+	f := again(heard, before)
+	f.runtime = runtime{awaited: true}
+	d := decide(f)
+	if len(d.events) > 0 || !equality.Semantic.DeepEqual(d.status, f.unit.Status) {
+		t.Errorf("told %v, and wrote %+v", reasons(d), d.status)
+	}
+	if d.after == 0 || d.after > awaitLimit {
+		t.Errorf("it is looked at again after %s", d.after)
+	}
+	f.runtime.awaited = false
+	if d := decide(f); condition(d, ConditionRuntimeReady) != "False "+ReasonRuntimeUnreachable || d.status.RuntimePodName != "" {
+		t.Errorf("when they have waited long enough: %+v", d.status)
+	}
+	// Nobody has heard of it ever: there is nothing to keep.
+	f = factsOf(unitIn(isa88.Running), moduleIn("flow", v1alpha1.ModuleOnline))
+	f.runtime = runtime{awaited: true}
+	if d := decide(f); condition(d, ConditionRuntimeReady) != "False "+ReasonRuntimeUnreachable {
+		t.Errorf("a runtime that was never heard: %+v", d.status.Conditions)
+	}
+}
+
 // Req: P-16
 func TestAUnitThatHasNoStateYetIsIdle(t *testing.T) {
 	d := decide(factsOf(&v1alpha1.Unit{ObjectMeta: metav1.ObjectMeta{Name: "reactor", UID: "u", Generation: 3}}))

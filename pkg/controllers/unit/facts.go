@@ -50,6 +50,8 @@ type runtime struct {
 	report    api.Report
 	pod       string
 	inContact bool
+	// awaited: these controllers have just begun, and have yet to hear of the runtime. That is no word of it.
+	awaited bool
 }
 
 // moduleOf are the facts of a stored module; confirmed and unknownFor are not among what is stored.

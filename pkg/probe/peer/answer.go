@@ -8,8 +8,8 @@ import (
 )
 
 // maxValues bounds how many values one document has, by the commas in it: "{}," is three bytes, and what it becomes takes
-// hundreds. A probe of 1000 modules needs some 20,000.
-const maxValues = 200_000
+// hundreds. A probe of 1000 modules needs some 20,000, a runtime of 20,000 tags that are all lost some 240,000.
+const maxValues = 400_000
 
 // ReadAnswer reads a whole answer of at most limit bytes. The pod is in the hands of whoever may edit its namespace, and this
 // process serves all of them: neither the text nor what it becomes may take its memory (P-12).

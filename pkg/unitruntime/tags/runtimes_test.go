@@ -1,11 +1,16 @@
 package tags
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/fieldplane/fieldplane/apis/physical"
+	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/probe/peer"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
@@ -164,5 +170,26 @@ func TestWhichErrorsLeaveAWriteUncertain(t *testing.T) {
 	gone := NewRuntimes(fake.NewClientset(pod()).CoreV1(), func(string, string) Client { return &scripted{err: context.Canceled} })
 	if _, err := gone.Tags(ended, unit("unit-runtime-mixer")); !apierrors.IsTimeout(err) {
 		t.Errorf("the reader is gone: %v", err)
+	}
+}
+
+// Req: P-15. The largest Unit is read when all of its devices are lost, too: that is when somebody looks at it.
+func TestAnAnswerOf20000TagsThatAreAllLostIsRead(t *testing.T) {
+	var list api.TagList
+	for i := range 20_000 {
+		text := fmt.Sprint(i)
+		list.Tags = append(list.Tags, api.TagValue{
+			ControlModule: "drive-" + strconv.Itoa(i/1024), Name: "speed-" + text, IOModule: "press-1", Address: "nsu=urn:plant;s=Line1.Press.Speed" + text, Access: "ReadWrite", Unit: "1/min",
+			Value: &text, Status: driver.StatusBadNoCommunication, SourceTime: time.Unix(1_770_000_000, 123456789).UTC(),
+			Message: "the device does not answer: dial tcp 192.0.2.1:4840: i/o timeout, 3 times in a row, and is asked again in 250ms",
+		})
+	}
+	encoded, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read api.TagList
+	if err := peer.ReadAnswer(bytes.NewReader(encoded), 16<<20, &read); err != nil || len(read.Tags) != len(list.Tags) {
+		t.Errorf("%d of %d tags in %d bytes: %v", len(read.Tags), len(list.Tags), len(encoded), err)
 	}
 }

@@ -27,6 +27,7 @@ func TestShortTextsDoNotBecomeLargeAnswers(t *testing.T) {
 		{"names that went", `{"type":"Change","removed":[""`, `,""`, "]}\n", watch},
 		{"modules of a list", `{"modules":[{}`, ",{}", "]}", list},
 		{"channels of a page", `{"items":[{}`, ",{}", "]}", channels},
+		{"samples of a device", `{"samples":[{}`, ",{}", "]}", func(c *Client) error { _, err := c.Read(context.Background(), "u", nil); return err }},
 		{"ranges of a page", `{"items":[{"range":{}}`, `,{"range":{}}`, "]}", channels},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/peer"
 )
 
 // parting is how much longer than the probe a client waits at most, and partingShare what part of its own time it leaves for that, so that
@@ -79,11 +79,9 @@ func post[A any](ctx context.Context, c *Client, path string, answer *A, request
 	if response.StatusCode != http.StatusOK {
 		return nil, failureOf(response)
 	}
-	limited := &io.LimitedReader{R: response.Body, N: maxMessage}
-	if err := json.NewDecoder(limited).Decode(answer); err != nil {
+	// To its end, or else the connection is not kept.
+	if err := peer.ReadAnswer(response.Body, maxMessage, answer); err != nil {
 		return nil, fmt.Errorf("the probe's answer: %w", err)
 	}
-	// To its end, or else the connection is not kept.
-	_, _ = io.Copy(io.Discard, limited)
 	return answer, nil
 }

@@ -108,7 +108,7 @@ func (s site) reads(t *testing.T, unit string, want ...string) {
 	})
 }
 
-// Req: P-14, P-15, P-10
+// Req: P-14, P-15, P-10, P-18 (the server has the shipped rights and no others)
 func TestAUnitsRuntimeComesFollowsItsTagsComesBackAndGoesWithIt(t *testing.T) {
 	t.Parallel()
 	s, d := newSite(t), newDevice(t, 1)
@@ -125,6 +125,8 @@ func TestAUnitsRuntimeComesFollowsItsTagsComesBackAndGoesWithIt(t *testing.T) {
 	}
 	pod := s.probe(t, name)
 	s.reads(t, "mixing", "drive/speed=1480", "drive/temperature=215")
+	// The probe has its connection too.
+	s.online(t, firstLimit, "mixer")
 	controlModules := s.client.PhysicalV1alpha1().ControlModules(s.name)
 	until(t, runtimeLimit, "drive", controlModules.Watch, func(c *v1alpha1.ControlModule) string {
 		return lacks(c.Status.Conditions, "ReferencesResolved", metav1.ConditionTrue)
@@ -235,4 +237,49 @@ func TestADeviceWithOneConnectionIsReadThroughItsProbeByTwoUnits(t *testing.T) {
 		t.Errorf("%d connections to the device are open", open)
 	}
 	states.neverFaulty(t)
+}
+
+// A new server has yet to hear of the runtimes, and alarms nobody for that.
+//
+// Req: A-06, P-16b
+func TestARestartOfTheServerIsNoTroubleOfARuntime(t *testing.T) {
+	s, d := newSite(t), newDevice(t, 1)
+	s.add(t, "mixer", d, 1)
+	s.online(t, firstLimit, "mixer")
+	s.addUnit(t, "mixing")
+	s.addTags(t, "drive", "mixing", registers("temperature", "mixer", 0))
+	s.inContact(t, "mixing")
+	start := &v1alpha1.UnitCommand{Spec: v1alpha1.UnitCommandSpec{Command: v1alpha1.CommandStart}}
+	_, err := s.units().Command(t.Context(), "mixing", start, metav1.CreateOptions{})
+	must(t, err)
+	running := until(t, onlineLimit, "mixing", s.units().Watch, func(u *v1alpha1.Unit) string {
+		if u.Status.State != v1alpha1.UnitRunning {
+			return "is " + string(u.Status.State)
+		}
+		return lacks(u.Status.Conditions, "RuntimeReady", metav1.ConditionTrue)
+	})
+	pod := podOf(t, s.name, probepod.RuntimeName("mixing"))
+
+	env.Installation.Kill()
+	must(t, env.Installation.StartServer(t.Context()))
+	must(t, env.Installation.WaitAvailable(t.Context()))
+
+	// What comes after the restart is judged by the new server.
+	d.fault(t, "closed")
+	held := until(t, onlineLimit, "mixing", s.units().Watch, func(u *v1alpha1.Unit) string {
+		if u.Status.State != v1alpha1.UnitHeld {
+			return "is " + string(u.Status.State)
+		}
+		return lacks(u.Status.Conditions, "RuntimeReady", metav1.ConditionTrue)
+	})
+	before, after := meta.FindStatusCondition(running.Status.Conditions, "RuntimeReady"), meta.FindStatusCondition(held.Status.Conditions, "RuntimeReady")
+	if !before.LastTransitionTime.Equal(&after.LastTransitionTime) {
+		t.Errorf("the runtime was ready since %s, and is since %s", before.LastTransitionTime, after.LastTransitionTime)
+	}
+	if events := withReason(eventsOn(t, s.name, "Unit", "mixing"), corev1.EventTypeWarning, "RuntimeUnreachable"); len(events) > 0 {
+		t.Errorf("it was alarmed: %q", events)
+	}
+	if now := podOf(t, s.name, pod.Name); now.UID != pod.UID {
+		t.Error("the runtime was made anew")
+	}
 }

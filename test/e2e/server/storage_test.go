@@ -66,7 +66,7 @@ func oneOfEachKind(t *testing.T, client versioned.Interface, namespace string, m
 	}
 }
 
-// controlModule is an object that no controller looks at.
+// controlModule is an object of which a controller writes the status, and nothing else.
 func controlModule(meta metav1.ObjectMeta) *physicalv1alpha1.ControlModule {
 	return &physicalv1alpha1.ControlModule{ObjectMeta: meta, Spec: physicalv1alpha1.ControlModuleSpec{UnitRef: physicalv1alpha1.UnitReference{Name: "unit"}}}
 }

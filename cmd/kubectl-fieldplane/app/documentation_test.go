@@ -17,12 +17,15 @@ import (
 
 // TestEveryDocumentedCommandWorks runs what the documentation and the help texts tell users to type.
 func TestEveryDocumentedCommandWorks(t *testing.T) {
-	manual, err := os.ReadFile("../../../docs/approving.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	root := newCommand(plugin{})
-	texts := map[string]string{"docs/approving.md": string(manual), "help": root.Example}
+	texts := map[string]string{"help": root.Example}
+	for _, name := range []string{"docs/approving.md", "docs/units.md"} {
+		manual, err := os.ReadFile("../../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(manual)
+	}
 	for _, cmd := range root.Commands() {
 		texts["help of "+cmd.Name()] = cmd.Example
 	}

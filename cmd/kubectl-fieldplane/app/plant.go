@@ -313,6 +313,7 @@ func unitAlarms(unit *physical.Unit) (alarms []string, urgent bool) {
 		{conditionHoldValuesWritten, metav1.ConditionUnknown, false},
 		{conditionEquipmentHealthy, metav1.ConditionFalse, true},
 		{conditionEquipmentHealthy, metav1.ConditionUnknown, true},
+		{conditionRestored, metav1.ConditionTrue, true},
 		// Unknown is when the runtime does not answer, which has a column of its own.
 		{conditionRuntimeConnected, metav1.ConditionFalse, true},
 	} {
@@ -324,7 +325,7 @@ func unitAlarms(unit *physical.Unit) (alarms []string, urgent bool) {
 		alarms = append(alarms, string(last.Command)+" not carried out yet")
 	}
 	if count := len(unit.Status.Overridden); count > 0 {
-		alarms = append(alarms, fmt.Sprintf("%d passed over", count))
+		alarms, urgent = append(alarms, fmt.Sprintf("%d passed over", count)), true
 	}
 	return alarms, urgent
 }
@@ -471,6 +472,22 @@ func (p *plant) since(at *metav1.Time) string {
 		return ""
 	}
 	return age(p.now, *at)
+}
+
+// summaryLines is the summary on a terminal, broken between kinds where it does not fit.
+func (p *plant) summaryLines(where string, width int) []line {
+	const separator = "; "
+	whole := p.summary(where)[0]
+	var out []line
+	now := ""
+	for _, part := range strings.SplitAfter(whole.text, separator) {
+		if now != "" && columnsOf(strings.TrimRight(now+part, " ")) > width {
+			out = append(out, line{{now, whole.tone}})
+			now = "  "
+		}
+		now += part
+	}
+	return append(out, line{{now, whole.tone}})
 }
 
 // summary counts everything in one line.

@@ -109,24 +109,25 @@ func (c *statusCommand) show(ctx context.Context) error {
 		return nil
 	}
 	to := c.display()
-	for _, line := range c.lines(plant, false) {
+	var lines []line
+	if !c.noHeaders {
+		lines = append(lines, plant.summary(c.where()))
+	}
+	for _, line := range append(lines, c.tables(plant, false)...) {
 		fmt.Fprintln(c.Out, line.render(0, to.colours))
 	}
 	return nil
 }
 
-// lines are what is shown of a plant: the summary, and a table for each kind of which there is something to show. Units that
-// are well are only counted where there is no room for all.
-func (c *statusCommand) lines(plant *plant, tight bool) []line {
+// tables are what is shown of a plant: one for each kind of which there is something to show. Units that are well are only
+// counted where there is no room for all.
+func (c *statusCommand) tables(plant *plant, tight bool) []line {
 	var lines []line
-	if !c.noHeaders {
-		lines = append(lines, plant.summary(c.where()))
-	}
 	for _, section := range plant.sections() {
 		if len(section.rows) == 0 {
 			continue
 		}
-		if len(lines) > 0 {
+		if len(lines) > 0 || !c.noHeaders {
 			lines = append(lines, nil)
 		}
 		all := len(section.rows)

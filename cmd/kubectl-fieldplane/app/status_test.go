@@ -91,8 +91,8 @@ e-stuck        Holding   120m    Automatic   Operator alice`+"\uFFFD"+`         
 f-aborted      Aborted   120m    Automatic   <none>                                          ready                <none>
 c-held         Held      5m      Automatic   IOModuleFault: plc-1, plc-2, plc-3 and 1 more   ready                ModuleFault, RESTART not carried out yet
 d-unsure       Running   120m    Automatic   <none>                                          RuntimeUnreachable   ModuleUnknown
-b-runs         Running   120m    Automatic   <none>                                          ready                <none>
 g-overridden   Running   120m    Automatic   <none>                                          ready                1 passed over
+b-runs         Running   120m    Automatic   <none>                                          ready                <none>
 a-idle         Idle      120m    Automatic   <none>                                          ready                <none>
 
 IOMODULE   STATE     REASON          SINCE   ENDPOINT
@@ -197,7 +197,7 @@ func TestStatusIsDrawnOverOnATerminal(t *testing.T) {
 	w := begin(t, s, "status", "-w").until("Read 0s ago. Ctrl-C ends it.")
 	wantContains(t, w.picture(), "\nNamespace site-a: 7 Units (", "\ne-stuck ", "\nplc-1 ", "\nm-failed ")
 	height = 12
-	wantContains(t, w.tick(0).picture(), "\nc-held ", "4 Units that run or rest", "more lines do not fit; without -w all are shown")
+	wantContains(t, w.tick(0).picture(), "\nc-held ", "2 Units that run or rest", "more lines do not fit; without -w all are shown")
 	height = 50
 	s.thenUnit(t)
 	s.deny("*", apierrors.NewServiceUnavailable("away"))

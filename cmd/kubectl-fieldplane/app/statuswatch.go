@@ -176,9 +176,10 @@ func (v *statusView) picture(width, height int) []line {
 	}
 	// Ages go on, whatever became of the server.
 	v.plant.now = now
-	shown := v.lines(v.plant, false)
+	lines = append(lines, v.plant.summaryLines(v.where(), width)...)
+	shown := v.tables(v.plant, false)
 	if len(lines)+len(shown) > height {
-		shown = v.lines(v.plant, true)
+		shown = v.tables(v.plant, true)
 	}
 	lines = append(lines, shown...)
 	if len(lines) > height && height > 1 {

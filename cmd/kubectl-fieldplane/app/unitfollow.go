@@ -216,6 +216,7 @@ const (
 	conditionTransientTimeout  = "TransientStateTimeout"
 	conditionHoldValuesWritten = "HoldValuesWritten"
 	conditionRuntimeConnected  = "RuntimeDevicesConnected"
+	conditionRestored          = "Restored"
 )
 
 // findCondition returns a Unit's condition of this status; nil if there is none, or no Unit.

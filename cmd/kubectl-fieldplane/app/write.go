@@ -27,7 +27,7 @@ const writeExample = `  # One value
 
 const (
 	// maxWrites and maxWriteValue are what a UnitTags takes.
-	maxWrites     = 64
+	maxWrites     = 32
 	maxWriteValue = 1024
 	// writeTimeout bounds the request: a device may take several of its own timeouts.
 	writeTimeout = 30 * time.Second

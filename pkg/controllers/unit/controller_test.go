@@ -501,6 +501,8 @@ func TestATagThatIsAddedCounts(t *testing.T) {
 		if err := p.fake.Tracker().Delete(moduleOfTags, ns, "more"); err != nil {
 			t.Fatal(err)
 		}
+		// Until the cache has heard of it, it would hold once more.
+		synctest.Wait()
 		p.send("reactor", v1alpha1.CommandRestart, false)
 		p.want("reactor", isa88.Running)
 		// One that belongs to another Unit from now on concerns both.
@@ -677,7 +679,7 @@ func TestARuntimesLatchHoldsAndIsAcknowledgedOnceItIsStored(t *testing.T) {
 		p.runtimes.set("reactor", func(u *told) {
 			u.report.Latch = &api.Latch{ID: "latch", At: time.Now(), Modules: []string{"flow"}}
 		})
-		l = p.lead()
+		p.lead()
 		unit := p.want("reactor", isa88.Held)
 		if unit.Status.Hold.Cause != v1alpha1.HoldCauseRuntime || len(p.told(ReasonHeldByRuntime)) != 1 {
 			t.Errorf("%+v, told %v", unit.Status.Hold, p.told(""))

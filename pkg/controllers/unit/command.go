@@ -98,6 +98,10 @@ func (d *draft) proceed() {
 		d.readLive = true
 		return
 	}
+	if d.unit.DeletionTimestamp != nil {
+		d.refuse(c, "the Unit is being deleted")
+		return
+	}
 	if latch := d.runtime.latch(d.unit); latch != nil {
 		d.refuse(c, "the runtime holds by itself, since it lost %s, until it has heard that the Unit is held", strings.Join(latch.Modules, ", "))
 		return

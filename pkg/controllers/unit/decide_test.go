@@ -397,6 +397,22 @@ func TestWhatKeepsAUnitFromRunning(t *testing.T) {
 }
 
 // Req: P-16c
+func TestAUnitThatIsBeingDeletedIsNotStarted(t *testing.T) {
+	unit := unitIn(isa88.Idle)
+	unit.DeletionTimestamp = at(-time.Second)
+	unit.Status.LastCommand = command(v1alpha1.CommandStart)
+	unit.Status.LastCommand.Override = true
+	d := decide(factsOf(unit, moduleIn("flow", v1alpha1.ModuleOnline)))
+	if got := d.status.LastCommand; d.status.State != v1alpha1.UnitIdle || got.Outcome != v1alpha1.CommandRefused || !strings.Contains(got.Message, "deleted") {
+		t.Errorf("%s, %s: %s", d.status.State, got.Outcome, got.Message)
+	}
+	unit.Status.State, unit.Status.LastCommand = v1alpha1.UnitRunning, nil
+	if d := decide(factsOf(unit, moduleIn("flow", v1alpha1.ModuleFault))); d.status.State != v1alpha1.UnitHolding {
+		t.Errorf("while it is there it is held, and it is %s", d.status.State)
+	}
+}
+
+// Req: P-16c
 func TestACommandThatLeadsToRunningIsNotCarriedOutLate(t *testing.T) {
 	for _, tc := range []struct {
 		age  *metav1.Time

@@ -430,6 +430,55 @@ func TestTagsAreReadFollowedAndWritten(t *testing.T) {
 	})
 }
 
+// Req: P-15. What was told by a runtime that is gone is not known to be true any more, and the watch says so.
+func TestAWatchOfTagsEndsWithItsRuntimeAndTheNextOneIsOfTheNext(t *testing.T) {
+	t.Parallel()
+	e := newEquipment(t, true)
+	e.settled(t)
+	client := env.Admin(t).PhysicalV1alpha1().RESTClient()
+	follow := func() (watch.Interface, error) { return tagwatch.WatchTags(t.Context(), client, e.namespace, "mixer") }
+	watcher, err := follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	if event := nextEvent(t, watcher); event.Type != watch.Added {
+		t.Fatalf("the watch begins with %s", event.Type)
+	}
+	now := int64(0)
+	if err := env.Host().CoreV1().Pods(e.namespace).Delete(t.Context(), e.unit(t).Status.RuntimePodName, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	gone := time.Now()
+	for ended := false; !ended; {
+		event := nextEvent(t, watcher)
+		switch event.Type {
+		case watch.Modified, watch.Bookmark:
+		case watch.Error:
+			if status, ok := event.Object.(*metav1.Status); !ok || status.Code != http.StatusServiceUnavailable || !strings.Contains(status.Message, "mixer") {
+				t.Errorf("it ends with %s", toJSON(event.Object))
+			}
+			ended = true
+		default:
+			t.Fatalf("the watch shows %q %s", event.Type, toJSON(event.Object))
+		}
+		if time.Since(gone) > 15*time.Second {
+			t.Fatal("it goes on without a runtime")
+		}
+	}
+	harness.Eventually(t, 60*time.Second, func() string {
+		again, err := follow()
+		if err != nil {
+			return err.Error()
+		}
+		defer again.Stop()
+		if event := nextEvent(t, again); event.Type != watch.Added || len(event.Object.(*v1alpha1.UnitTags).Items) != 2 {
+			return fmt.Sprintf("%s %s", event.Type, toJSON(event.Object))
+		}
+		return ""
+	})
+}
+
 // Req, P-15
 func TestWhoMayReadFollowAndWriteTags(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/fieldplane/fieldplane/apis/physical"
@@ -55,6 +56,8 @@ func follow(ctx context.Context, runtimes Runtimes, unit *physical.Unit, bookmar
 	select {
 	case <-f.news:
 		f.ring()
+		// A watch takes one of the server's seats for requests until it has begun. Stores say that by themselves.
+		flowcontrol.WatchInitialized(ctx)
 		go f.tell(ctx, ended)
 		return f, nil
 	case err := <-ended:

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -310,6 +311,22 @@ func TestAWatchTellsTheSnapshotThenWhatChanges(t *testing.T) {
 		expect("MODIFIED speed=9")
 		expect("ERROR 503 the runtime fell silent")
 		expect("closed")
+	})
+}
+
+// Req: P-15, A-01. Otherwise a few hundred people who follow tags would keep everybody else from the server.
+func TestAWatchThatHasBegunTakesNoSeatOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		signal := flowcontrol.NewInitializationSignal()
+		r := &runtimes{events: make(chan api.TagEvent)}
+		tags, _ := serve(in(physical.UnitRunning), r)
+		go func() { r.events <- snapshot("speed", "1") }()
+		if _, err := tags.Watch(flowcontrol.WithInitializationSignal(ctx, signal), named("mixer")); err != nil {
+			t.Fatal(err)
+		}
+		signal.Wait() // for ever, if nobody says that it has begun
 	})
 }
 

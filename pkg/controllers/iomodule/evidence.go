@@ -25,6 +25,8 @@ type evidence int
 const (
 	// notListed: no probe's configuration lists the module yet.
 	notListed evidence = iota
+	// tooLarge: none ever will.
+	tooLarge
 	// probeAbsent: the probe has no pod.
 	probeAbsent
 	// probeUnschedulable: no node takes the probe's pod.
@@ -106,6 +108,7 @@ type consequence struct {
 // controllerReady, which is not the last word.
 var consequences = [evidences]consequence{
 	notListed:          {state: v1alpha1.ModuleUnknown, reason: ReasonConfigNotPropagated},
+	tooLarge:           {state: v1alpha1.ModuleUnknown, reason: string(driver.ReasonConfigurationError)},
 	probeAbsent:        {state: v1alpha1.ModuleUnknown, reason: ReasonProbePending},
 	probeUnschedulable: {state: v1alpha1.ModuleUnknown, reason: ReasonProbeUnschedulable},
 	probeStarting:      {state: v1alpha1.ModuleUnknown, reason: ReasonProbePending},

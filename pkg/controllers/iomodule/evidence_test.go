@@ -35,6 +35,7 @@ func TestWhatEachEvidenceSaysOfAModule(t *testing.T) {
 		ready    metav1.ConditionStatus
 	}{
 		{"not listed", notListed, nil, unknown, "ConfigNotPropagated", "", metav1.ConditionUnknown},
+		{"too large to be listed", tooLarge, nil, unknown, "ConfigurationError", "", metav1.ConditionUnknown},
 		{"no pod", probeAbsent, nil, unknown, "ProbePending", "", metav1.ConditionUnknown},
 		{"no node takes the pod", probeUnschedulable, nil, unknown, "ProbeUnschedulable", "", metav1.ConditionUnknown},
 		{"the pod starts", probeStarting, nil, unknown, "ProbePending", "", metav1.ConditionUnknown},

@@ -2,6 +2,7 @@ package iomodule
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,4 +92,17 @@ func TestWhatWasHeldBackIsWrittenInTheEnd(t *testing.T) {
 	// A fault does not wait behind them.
 	tell(false, "gone")
 	s.await("flow", v1alpha1.ModuleFault, "ProtocolError")
+}
+
+// Req: P-07, P-09
+func TestAModuleTooLargeForAProbeSaysSo(t *testing.T) {
+	m := modbus("flow")
+	for i := range 4096 {
+		m.Spec.Channels = append(m.Spec.Channels, v1alpha1.Channel{Name: fmt.Sprintf("%0240d", i), Address: "holding:1"})
+	}
+	s := newSite(t, clocktesting.NewFakeClock(begin()), nil, []runtime.Object{m})
+	s.await("flow", v1alpha1.ModuleUnknown, "ConfigurationError")
+	if text := s.module("flow").Status.Message; !strings.Contains(text, "bytes of a probe's configuration") {
+		t.Errorf("message %q", text)
+	}
 }

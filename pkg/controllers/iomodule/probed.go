@@ -21,9 +21,9 @@ type facts struct {
 	// connectionSince is the first generation that has the connection settings of today.
 	connectionSince int64
 
-	// listed: a probe's ConfigMap lists the module.
-	listed bool
-	pod    podFacts
+	// listed: a probe's ConfigMap lists the module. tooLarge: none can.
+	listed, tooLarge bool
+	pod              podFacts
 	// nodeLost is why the pod's node counts as lost, "" if it does not.
 	nodeLost string
 	// heard is how the stream of the probe's pod is doing.
@@ -68,6 +68,8 @@ const (
 // device that the module names now.
 func weigh(f facts) evidence {
 	switch {
+	case f.tooLarge:
+		return tooLarge
 	case !f.listed:
 		return notListed
 	case f.pod.uid == "":
@@ -132,6 +134,10 @@ func (c *Controller) assessProbed(module *v1alpha1.IOModule, controller *v1alpha
 		f.heard, f.entry = c.streams.look(probe, f.pod.uid, module.Name)
 		f.carried = f.pod.created.Before(c.started()) && carries(module, probe.Name, f.connectionSince)
 	}
+	if !f.listed {
+		_, fits := networkprobe.Fits(module)
+		f.tooLarge = !fits
+	}
 	e := weigh(f)
 	if e == carriedOver {
 		return verdict{}, true, nil
@@ -157,6 +163,9 @@ func (c *Controller) explain(e evidence, f facts, module *v1alpha1.IOModule, con
 	switch e {
 	case notListed:
 		return "no probe's configuration lists the module yet"
+	case tooLarge:
+		size, _ := networkprobe.Fits(module)
+		return fmt.Sprintf("the specification takes %d bytes of a probe's configuration, which holds %d", size, networkprobe.MaxConfigBytes)
 	case probeAbsent:
 		if problem := c.assignments.problemOf(probe); problem != "" {
 			return problem

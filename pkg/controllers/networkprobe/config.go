@@ -30,6 +30,13 @@ func encodeEntry(module *v1alpha1.IOModule) ([]byte, error) {
 	return encoded, nil
 }
 
+// Fits tells how many bytes a module takes of a probe's configuration, and whether it fits into one.
+func Fits(module *v1alpha1.IOModule) (size int, fits bool) {
+	encoded, err := encodeEntry(module)
+	size = len(encoded) + entryOverhead
+	return size, err == nil && size <= MaxConfigBytes-len(configBegin)-len(configEnd)
+}
+
 const (
 	configBegin = "{\"modules\":[\n"
 	configEnd   = "\n]}\n"

@@ -143,7 +143,9 @@ func BenchmarkReload(b *testing.B) {
 	}
 	file := []byte(configFile(modules, tags...))
 	r := New(Options{
-		Open:  func(m Module) (driver.Device, error) { return probe.Drivers{Now: time.Now, Start: time.Now()}.Open(m.Spec) },
+		Open: func(m Module) (driver.Device, error) {
+			return probe.Drivers{Now: time.Now, Start: time.Now()}.Open(m.Spec)
+		},
 		Clock: clock.RealClock{}, BootID: "boot", NewID: func() string { return "id" },
 		State: NewStateFile(b.TempDir()+"/state.json", clock.RealClock{}), Log: logr.Discard(), Registry: prometheus.NewRegistry(),
 	})

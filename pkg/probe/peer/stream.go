@@ -74,11 +74,48 @@ func Follow[T any](ctx context.Context, s Stream, body io.ReadCloser, handle fun
 	}
 }
 
+const (
+	// mostPerSecond and mostAtOnce bound how many documents of a stream are taken: each may cost a walk through a thousand modules,
+	// and whoever has a namespace's pod in hand could keep this process busy with nothing. When a whole plant changes at once, a
+	// probe says a thousand things in a second; who waits here is told the latest of each then (P-12, P-16).
+	mostPerSecond = 2000
+	mostAtOnce    = 4000
+)
+
+// pace is when the next document would be due, had all come at mostPerSecond. What waits is the kernel's, hence the real time.
+type pace struct{ due time.Time }
+
+// wait waits until a document may be taken; false when ctx ends.
+func (p *pace) wait(ctx context.Context) bool {
+	const each = time.Second / mostPerSecond
+	now := time.Now()
+	if earliest := now.Add(-mostAtOnce * each); p.due.Before(earliest) {
+		p.due = earliest
+	}
+	p.due = p.due.Add(each)
+	early := p.due.Sub(now)
+	if early <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(early)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // read passes on one document a line.
 func read[T any](ctx context.Context, s Stream, body io.Reader, documents chan<- T) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, min(64<<10, s.MaxMessage)), s.MaxMessage)
+	var pace pace
 	for lines.Scan() {
+		if !pace.wait(ctx) {
+			return ctx.Err()
+		}
 		var document T
 		if err := decode(lines.Bytes(), &document); err != nil {
 			return fmt.Errorf("the stream of %s: %w", s.Who, err)

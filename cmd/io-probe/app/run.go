@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -38,6 +40,9 @@ const (
 	maxConnections = 256
 	// bodyTimeout is how long a request's body may take; few have one.
 	bodyTimeout = 5 * time.Second
+	// memoryLimit is from where on the garbage collector hurries: what devices tell comes in bursts, and the pod ends at 512 MiB.
+	// GOMEMLIMIT overrides it.
+	memoryLimit = 448 << 20
 	// shutdownTimeout is how long requests under way may take when the program is asked to end.
 	shutdownTimeout = 5 * time.Second
 )
@@ -45,6 +50,9 @@ const (
 // Run supervises and serves until ctx ends. Order of the end: readiness fails, the streams end, the supervisors
 // stop and close their connections.
 func Run(ctx context.Context, o *Options, log logr.Logger) error {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
 	listener, err := net.Listen("tcp", o.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)

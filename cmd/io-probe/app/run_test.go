@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -357,6 +358,9 @@ func TestTheProgramEndsAtOnceWithStreamsOpen(t *testing.T) {
 // Req: P-11 (whoever reaches the pod cannot make it look dead)
 func TestAPeerThatKeepsSilentLosesItsConnection(t *testing.T) {
 	p := start(t, config())
+	if limit := debug.SetMemoryLimit(-1); os.Getenv("GOMEMLIMIT") == "" && limit != memoryLimit {
+		t.Errorf("the memory limit is %d", limit)
+	}
 	var all sync.WaitGroup
 	for name, sent := range map[string]string{
 		"nothing":              "",

@@ -68,7 +68,7 @@ func (c *Controller) tell(ctx context.Context, unit *v1alpha1.Unit, is trouble) 
 		return nil
 	}
 	if _, err := c.client.Units(unit.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("Unit %s/%s: tell of its runtime: %w", unit.Namespace, unit.Name, err)
+		return fmt.Errorf("the runtime of Unit %s/%s: tell of it: %w", unit.Namespace, unit.Name, err)
 	}
 	return nil
 }

@@ -110,7 +110,8 @@ func (p *pace) wait(ctx context.Context) bool {
 // read passes on one document a line.
 func read[T any](ctx context.Context, s Stream, body io.Reader, documents chan<- T) error {
 	lines := bufio.NewScanner(body)
-	lines.Buffer(make([]byte, 0, min(64<<10, s.MaxMessage)), s.MaxMessage)
+	// It grows as it must: there may be a thousand streams of small documents.
+	lines.Buffer(make([]byte, 0, min(4<<10, s.MaxMessage)), s.MaxMessage)
 	var pace pace
 	for lines.Scan() {
 		if !pace.wait(ctx) {

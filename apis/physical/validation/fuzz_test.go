@@ -3,6 +3,7 @@ package validation
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -51,11 +52,31 @@ func TestNoObjectBreaksValidation(t *testing.T) {
 			controller physical.Controller
 			control    physical.ControlModule
 			unit       physical.Unit
+			command    physical.UnitCommand
+			tags       physical.UnitTags
 		)
 		fill.Fill(&module)
 		fill.Fill(&controller)
 		fill.Fill(&control)
 		fill.Fill(&unit)
+		fill.Fill(&command)
+		fill.Fill(&tags)
+		send("UnitCommand", ValidateUnitCommand(&command))
+		send("UnitTags", ValidateUnitTags(&tags))
+		for i := range control.Spec.Tags {
+			for _, write := range tags.Writes {
+				tag := &control.Spec.Tags[i]
+				errs := ValidateTagValue(field.NewPath("value"), write.Value, tag)
+				send("UnitTags", errs)
+				switch tag.DataType {
+				case "", physical.DataTypeString, physical.DataTypeBool:
+				default:
+					if value, err := strconv.ParseFloat(write.Value, 64); len(errs) == 0 && (err != nil || !finite(value)) {
+						t.Fatalf("%q is taken for a %s", write.Value, tag.DataType)
+					}
+				}
+			}
+		}
 		send("IOModule", append(ValidateIOModule(&module), ValidateIOModuleUpdate(&module, &module)...))
 		send("IOModule", ValidateIOModuleStatusUpdate(&module, &module))
 		send("Controller", append(ValidateController(&controller), ValidateControllerUpdate(&controller, &controller)...))

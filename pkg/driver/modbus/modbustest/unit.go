@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Unit is one unit id: four tables that hold what was set and nothing else, and a nameplate. All methods may be
@@ -25,7 +26,22 @@ type Unit struct {
 	mute bool
 	// busy is how many requests are still to be answered as busy.
 	busy int
+	// writes are those that were carried out last.
+	writes []Write
 }
+
+// Write is a request to write that a unit carried out.
+type Write struct {
+	At time.Time
+	// Coils tells coils from holding registers.
+	Coils   bool
+	Address uint16
+	// Values are what was written from Address on; a coil is 0 or 1.
+	Values []uint16
+}
+
+// maxWrites is how many writes a unit remembers.
+const maxWrites = 1024
 
 func newUnit() *Unit {
 	return &Unit{
@@ -78,6 +94,13 @@ func (u *Unit) Coil(address uint16) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.coils[address]
+}
+
+// Writes are the requests to write that the unit carried out, the last 1024 of them, in their order.
+func (u *Unit) Writes() []Write {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.writes)
 }
 
 // SetIdentity sets the objects of FC 43/14 by object id; a unit without any answers exception 1.
@@ -182,9 +205,9 @@ func (u *Unit) answer(pdu []byte) []byte {
 		if quantity != 0 && quantity != 0xFF00 {
 			return exception(function, 3)
 		}
-		return write(u.coils, pdu[:5], address, []bool{quantity == 0xFF00})
+		return u.writeCoils(pdu, address, []bool{quantity == 0xFF00})
 	case 6:
-		return write(u.holdings, pdu[:5], address, []uint16{uint16(quantity)})
+		return u.writeHoldings(pdu, address, []uint16{uint16(quantity)})
 	case 15:
 		if quantity < 1 || quantity > 1968 || len(pdu) != 6+(quantity+7)/8 {
 			return exception(function, 3)
@@ -193,7 +216,7 @@ func (u *Unit) answer(pdu []byte) []byte {
 		for i := range values {
 			values[i] = pdu[6+i/8]>>(i%8)&1 == 1
 		}
-		return write(u.coils, pdu[:5], address, values)
+		return u.writeCoils(pdu, address, values)
 	case 16:
 		if quantity < 1 || quantity > 123 || len(pdu) != 6+2*quantity {
 			return exception(function, 3)
@@ -202,7 +225,7 @@ func (u *Unit) answer(pdu []byte) []byte {
 		for i := range values {
 			values[i] = binary.BigEndian.Uint16(pdu[6+2*i:])
 		}
-		return write(u.holdings, pdu[:5], address, values)
+		return u.writeHoldings(pdu, address, values)
 	default:
 		return exception(function, 1)
 	}
@@ -241,17 +264,47 @@ func readRegisters(function byte, table map[uint16]uint16, address uint16, quant
 	return reply
 }
 
-// write changes what is there already, and echoes the request.
-func write[V any](table map[uint16]V, echo []byte, address uint16, values []V) []byte {
+func (u *Unit) writeCoils(pdu []byte, address uint16, values []bool) []byte {
+	if !write(u.coils, address, values) {
+		return exception(pdu[0], 2)
+	}
+	numbers := make([]uint16, len(values))
+	for i, v := range values {
+		if v {
+			numbers[i] = 1
+		}
+	}
+	return u.written(pdu, Write{Coils: true, Address: address, Values: numbers})
+}
+
+func (u *Unit) writeHoldings(pdu []byte, address uint16, values []uint16) []byte {
+	if !write(u.holdings, address, values) {
+		return exception(pdu[0], 2)
+	}
+	return u.written(pdu, Write{Address: address, Values: values})
+}
+
+// written remembers a write, and echoes its request.
+func (u *Unit) written(pdu []byte, w Write) []byte {
+	w.At = time.Now()
+	if len(u.writes) == maxWrites {
+		u.writes = slices.Delete(u.writes, 0, 1)
+	}
+	u.writes = append(u.writes, w)
+	return slices.Clone(pdu[:5])
+}
+
+// write changes what is there already, all of it or nothing.
+func write[V any](table map[uint16]V, address uint16, values []V) bool {
 	for i := range values {
 		if _, ok := table[address+uint16(i)]; !ok {
-			return exception(echo[0], 2)
+			return false
 		}
 	}
 	for i, v := range values {
 		table[address+uint16(i)] = v
 	}
-	return slices.Clone(echo)
+	return true
 }
 
 // identification answers FC 43/14, by category (1 basic, 2 regular, 3 extended).

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/pki"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/probeclient"
-	"github.com/fieldplane/fieldplane/test/harness"
 )
 
 const (
@@ -34,24 +32,12 @@ func BenchmarkFault(b *testing.B) {
 	site := namespace(b)
 	modules := env.Admin(b).PhysicalV1alpha1().IOModules(site)
 	nameOf := func(i int) string { return fmt.Sprintf("module-%03d", i) }
-	must(b, inParallel(b.Context(), 0, faultyDevices, func(ctx context.Context, i int) error {
-		_, err := modules.Create(ctx, &v1alpha1.IOModule{ObjectMeta: metav1.ObjectMeta{Name: nameOf(i)}, Spec: modbusSpec(devices[i])}, metav1.CreateOptions{})
-		return err
-	}))
-	var pod string
-	harness.Eventually(b, time.Minute, func() string {
-		list, err := modules.List(b.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, module := range list.Items {
-			if module.Status.State != v1alpha1.ModuleOnline {
-				return fmt.Sprintf("module %s is %q %q", module.Name, module.Status.State, module.Status.Reason)
-			}
-			pod = module.Status.ProbePodName
-		}
-		return ""
+	createModules(b, site, faultyDevices, func(i int) *v1alpha1.IOModule {
+		return &v1alpha1.IOModule{ObjectMeta: metav1.ObjectMeta{Name: nameOf(i)}, Spec: modbusSpec(devices[i])}
 	})
+	list, err := modules.List(b.Context(), metav1.ListOptions{})
+	must(b, err)
+	pod := list.Items[0].Status.ProbePodName
 
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 	defer cancel()
@@ -96,14 +82,10 @@ func BenchmarkFault(b *testing.B) {
 	for name, at := range stored.copy() {
 		delays = append(delays, at.Sub(told[name]))
 	}
-	slices.Sort(delays)
-	millis := func(share float64) float64 {
-		return delays[min(int(share*float64(len(delays))), len(delays)-1)].Seconds() * 1e3
-	}
 	experiment(b)
 	report(b, float64(len(delays)), "faults", "")
-	report(b, millis(0.5), "ms-p50", "")
-	report(b, millis(0.99), "ms-p99", "≤100-to-Holding")
+	report(b, milliseconds(delays, 0.5), "ms-p50", "")
+	report(b, milliseconds(delays, 0.99), "ms-p99", "≤100-to-Holding")
 }
 
 // moments are when each of a number of modules first was something.

@@ -36,6 +36,8 @@ type endpoint struct {
 	route    []byte
 	dial     Dial
 	connects *driver.ConnectLimit
+	// turnToConnect is where it stands among all that wait for a place to connect.
+	turnToConnect driver.Turn
 	// serial is our serial number as an originator of connections.
 	serial uint32
 	// turns is the line: it holds one token, which whoever sends takes.
@@ -310,7 +312,7 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 
 	deadline = time.Now().Add(d.timeout)
 	waitCtx, cancel := context.WithDeadline(ctx, deadline)
-	release, err := e.connects.Acquire(waitCtx, unreachable)
+	place, err := e.connects.Acquire(waitCtx, unreachable, &e.turnToConnect)
 	cancel()
 	if err != nil {
 		reason := driver.ReasonNotMeasured
@@ -320,14 +322,14 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 		}
 		return deadline, &driver.Error{Reason: reason, Err: fmt.Errorf("no turn to connect to %s: %w", e.address, err)}
 	}
-	defer release()
+	defer place.Release()
 	if !unreachable {
 		deadline = time.Now().Add(d.timeout)
 	}
 
 	dialCtx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	conn, err := e.dial(dialCtx, "tcp", e.address)
+	conn, err := place.Dial(dialCtx, e.dial, "tcp", e.address)
 	if err != nil {
 		if ctx.Err() == nil {
 			e.mu.Lock()

@@ -468,13 +468,13 @@ func TestACancelledCheckSaysNothingOfTheDevice(t *testing.T) {
 func TestWaitingForAPlaceToConnectIsNotMeasured(t *testing.T) {
 	dev := plc(t, 1)
 	limit := driver.NewConnectLimit(1)
-	release, err := limit.Acquire(t.Context(), false)
+	place, err := limit.Acquire(t.Context(), false, &driver.Turn{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := open(t, New((&net.Dialer{}).DialContext, limit), Config{Endpoint: dev.Endpoint(), UnitID: 1})
 	mustFail(t, d, driver.ReasonNotMeasured)
-	release()
+	place.Release()
 	mustCheck(t, d)
 }
 

@@ -49,7 +49,9 @@ type endpoint struct {
 	address  string
 	dial     Dial
 	connects *driver.ConnectLimit
-	line     line
+	// turnToConnect is where it stands among all that wait for a place to connect.
+	turnToConnect driver.Turn
+	line          line
 
 	// Owned by whoever holds the line.
 	packager    *modbus.TCPClientHandler
@@ -307,7 +309,7 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 
 	deadline = time.Now().Add(d.timeout)
 	waitCtx, cancel := context.WithDeadline(ctx, deadline)
-	release, err := e.connects.Acquire(waitCtx, unreachable)
+	place, err := e.connects.Acquire(waitCtx, unreachable, &e.turnToConnect)
 	cancel()
 	if err != nil {
 		reason := driver.ReasonNotMeasured
@@ -317,14 +319,14 @@ func (e *endpoint) connect(ctx context.Context, d *device) (deadline time.Time, 
 		}
 		return deadline, &driver.Error{Reason: reason, Err: fmt.Errorf("no turn to connect to %s: %w", e.address, err)}
 	}
-	defer release()
+	defer place.Release()
 	if !unreachable {
 		deadline = time.Now().Add(d.timeout)
 	}
 
 	dialCtx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	conn, err := e.dial(dialCtx, "tcp", e.address)
+	conn, err := place.Dial(dialCtx, e.dial, "tcp", e.address)
 
 	e.mu.Lock()
 	defer e.mu.Unlock()

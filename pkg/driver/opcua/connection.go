@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type connection struct {
 	opener      opener
 	credentials Credentials
 	connects    *driver.ConnectLimit
+	// turnToConnect is where it stands among all that wait for a place to connect.
+	turnToConnect driver.Turn
 
 	ctx     context.Context // ends with the last device
 	cancel  context.CancelFunc
@@ -191,7 +194,7 @@ func (c *connection) open(a *attempt, unreachable bool) {
 
 // connect waits for a place and opens the session.
 func (c *connection) connect(ctx context.Context, a *attempt, unreachable bool, secrets secrets) (*session, error) {
-	release, err := c.connects.Acquire(ctx, unreachable)
+	place, err := c.connects.Acquire(ctx, unreachable, &c.turnToConnect)
 	if err != nil {
 		reason := driver.ReasonNotMeasured
 		if unreachable {
@@ -200,10 +203,23 @@ func (c *connection) connect(ctx context.Context, a *attempt, unreachable bool, 
 		}
 		return nil, &driver.Error{Reason: reason, Err: fmt.Errorf("no turn to connect to %s: %w", c.opener.hostPort, err)}
 	}
-	defer release()
+	defer place.Release()
 	close(a.connecting)
 	lost := c.resumable()
-	s, err := c.opener.open(ctx, secrets, lost)
+	opener := c.opener
+	opener.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := place.Dial(ctx, c.opener.dial, network, address)
+		if err != nil {
+			return nil, err
+		}
+		// What follows costs both sides far more than the dialling.
+		if err := place.Again(ctx); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	}
+	s, err := opener.open(ctx, secrets, lost)
 	if err != nil && lost != nil && !lost.resumed {
 		// The attempt did not get as far as the lost session: the next one may.
 		c.mu.Lock()

@@ -283,3 +283,45 @@ func TestARestartOfTheServerIsNoTroubleOfARuntime(t *testing.T) {
 		t.Error("the runtime was made anew")
 	}
 }
+
+// Req: P-11, P-15
+func TestWhenTheNodeOfARuntimeIsLostItIsMadeAnewElsewhereWithinAMinute(t *testing.T) {
+	pool := map[string]string{"pool": "runtimes"}
+	must(t, env.Cluster.AddNode(t.Context(), "runtimes-1", pool))
+	s, d := newSite(t), newDevice(t, 1)
+	s.add(t, "mixer", d, 1)
+	unit := &v1alpha1.Unit{ObjectMeta: metav1.ObjectMeta{Name: "mixing"}, Spec: v1alpha1.UnitSpec{NodeSelector: pool}}
+	_, err := s.units().Create(t.Context(), unit, metav1.CreateOptions{})
+	must(t, err)
+	s.addTags(t, "drive", "mixing", registers("temperature", "mixer", 0))
+	s.inContact(t, "mixing")
+	name := probepod.RuntimeName("mixing")
+	before := podOf(t, s.name, name)
+	if before.Spec.NodeName != "runtimes-1" {
+		t.Fatalf("the runtime runs on %s", before.Spec.NodeName)
+	}
+	env.MustKubectl(t, "", "cordon", "runtimes-1")
+	must(t, env.Cluster.AddNode(t.Context(), "runtimes-2", pool))
+	t.Parallel()
+
+	lost := time.Now()
+	must(t, env.Cluster.LoseNode("runtimes-1"))
+	until(t, time.Minute, name, env.Host().CoreV1().Pods(s.name).Watch, func(now *corev1.Pod) string {
+		if now.UID == before.UID || now.Status.Phase != corev1.PodRunning {
+			return "is not made anew"
+		}
+		return ""
+	})
+	s.inContact(t, "mixing")
+	s.reads(t, "mixing", "drive/temperature=215")
+	if took := time.Since(lost); took > time.Minute {
+		t.Errorf("it took %s", took)
+	}
+	if after := podOf(t, s.name, name); after.Spec.NodeName != "runtimes-2" {
+		t.Errorf("the runtime runs on %s", after.Spec.NodeName)
+	}
+	events := withReason(eventsOn(t, s.name, "Unit", "mixing"), corev1.EventTypeWarning, "RuntimeNodeLost")
+	if len(events) != 1 || !containsAll(events[0], "runtimes-1") {
+		t.Errorf("the loss is told %d times: %q", len(events), events)
+	}
+}

@@ -69,6 +69,9 @@ func (b *tagBoard) put(now time.Time, event watch.EventType, tags *v1alpha1.Unit
 	return after, back
 }
 
+// current tells whether the values are known to be those of now.
+func (b *tagBoard) current(now time.Time) bool { return b.live && now.Sub(b.heard) <= streamQuiet }
+
 // removed are the tags that an event says are no more.
 func (b *tagBoard) removed(event watch.EventType, tags *v1alpha1.UnitTags) []v1alpha1.TagReference {
 	if event != watch.Added {

@@ -273,7 +273,7 @@ pump-3/speed    1450.5    1/min    Good        Good                        4s
 pump-3/temp     62        1/min    Good        Good                        4s`)
 
 	w.end(exitDone)
-	if before, after, ok := lastCut(w.out.String(), leaveScreen); !ok || strings.Count(before, enterScreen) != 1 || !strings.Contains(after, "\npump-3/temp     62 ") || strings.Contains(after, "\x1b") {
+	if before, after, ok := lastCut(w.out.String(), leaveScreen); !ok || strings.Count(before, enterScreen) != 1 || !strings.Contains(after, "12:00:03\nEnded at the time above") || !strings.Contains(after, "\npump-3/temp     62 ") || strings.Contains(after, "\x1b") {
 		t.Errorf("the terminal is not given back with the last values: %q", after)
 	}
 }
@@ -342,7 +342,8 @@ func TestALostStreamIsToldAndTakenUpAgain(t *testing.T) {
 	// Bookmarks are signs of life; without any the stream is as good as lost.
 	w.tick(streamSilence)
 	w.send(second, watch.Bookmark, &v1alpha1.UnitTags{})
-	wantContains(t, w.tick(streamSilence).picture(), "Live, heard 12s ago", "Good")
+	wantContains(t, w.tick(streamQuiet).picture(), "Live, heard 7s ago", " Good ")
+	wantContains(t, w.tick(streamSilence-streamQuiet).picture(), "Nothing was heard for 12s: what is shown is what came last.", "was Good")
 	wantContains(t, w.tick(time.Second).until("nothing was heard of it any more").picture(), "STREAM LOST", "was Good")
 	w.send(third, watch.Added, changedTags(tag("pump-3", "speed", "8", v1alpha1.QualityGood)))
 	wantContains(t, w.tick(0).picture(), "Live, heard 0s ago", "pump-3/speed   8 ")

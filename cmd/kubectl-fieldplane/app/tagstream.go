@@ -17,6 +17,8 @@ const (
 	frameEvery = 200 * time.Millisecond
 	// streamSilence is how long a stream may say nothing: the server sends a bookmark after 5 s without a change.
 	streamSilence = 12 * time.Second
+	// streamQuiet is how long it may say nothing until what it told last is no longer shown as true.
+	streamQuiet = 7 * time.Second
 	// openTimeout bounds the opening of a stream: the server waits up to 10 s for the first values.
 	openTimeout = 15 * time.Second
 )

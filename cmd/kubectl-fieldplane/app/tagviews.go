@@ -159,7 +159,11 @@ func (v *tagPicture) close(board *tagBoard) {
 		return
 	}
 	width, height := v.to.size()
-	for _, line := range v.picture(board, width, height) {
+	lines := v.picture(board, width, height)
+	if board.live {
+		lines[1] = line{{"Ended at the time above; nothing below is followed any more.", aside}}
+	}
+	for _, line := range lines {
 		fmt.Fprintln(v.Out, line.render(width, v.to.colours))
 	}
 }
@@ -169,7 +173,7 @@ func (v *tagPicture) picture(board *tagBoard, width, height int) []line {
 	keys := board.sorted()
 	now := v.clock.Now()
 	lines := []line{
-		spread(span{clean(fmt.Sprintf("Unit %s/%s   %s", v.namespace, v.unit, countTags(board, keys))), heading}, now.Format("15:04:05"), width),
+		spread(span{clean(fmt.Sprintf("Unit %s/%s   %s", v.namespace, v.unit, countTags(board, keys, now))), heading}, now.Format("15:04:05"), width),
 		v.stream(board, now),
 	}
 	switch {
@@ -187,7 +191,7 @@ func (v *tagPicture) picture(board *tagBoard, width, height int) []line {
 	if fits > room {
 		fits = max(0, room-1)
 	}
-	table := tagGrid(board.take(keys[:fits]), now, v.output == "wide", board.live)
+	table := tagGrid(board.take(keys[:fits]), now, v.output == "wide", board.current(now))
 	table.least = v.widths
 	v.widths = table.widths()
 	lines = append(lines, table.lines(v.noHeaders)...)
@@ -206,6 +210,8 @@ func (v *tagPicture) picture(board *tagBoard, width, height int) []line {
 // stream says how the stream is.
 func (v *tagPicture) stream(board *tagBoard, now time.Time) line {
 	switch {
+	case board.live && !board.current(now):
+		return line{{fmt.Sprintf("Nothing was heard for %s: what is shown is what came last.", age(now, metav1.NewTime(board.heard))), doubtful}}
 	case board.live:
 		return line{{fmt.Sprintf("Live, heard %s ago. Ctrl-C ends it.", age(now, metav1.NewTime(board.heard))), fine}}
 	case board.why == nil:
@@ -217,12 +223,12 @@ func (v *tagPicture) stream(board *tagBoard, now time.Time) line {
 	}
 }
 
-func countTags(board *tagBoard, keys []v1alpha1.TagReference) string {
+func countTags(board *tagBoard, keys []v1alpha1.TagReference, now time.Time) string {
 	if !board.known {
 		return ""
 	}
 	good, uncertain, bad := board.count(keys)
-	if !board.live {
+	if !board.current(now) {
 		return fmt.Sprintf("%d tags", len(keys))
 	}
 	return fmt.Sprintf("%d tags: %d Good, %d Uncertain, %d Bad", len(keys), good, uncertain, bad)

@@ -21,7 +21,7 @@ const (
 	// sendAgainFor is how long a command that sets a Unit going is sent again. What comes later would surprise.
 	sendAgainFor = 10 * time.Second
 	// postTimeout bounds a single try: the server answers within about 3 seconds.
-	postTimeout = 8 * time.Second
+	postTimeout = 5 * time.Second
 	// followEvery is how often the Unit is read until it is where the command leads.
 	followEvery = 250 * time.Millisecond
 	// maxCommandID is what spec.id takes.
@@ -286,7 +286,13 @@ func (c *unitCommand) send(ctx context.Context) (*v1alpha1.UnitCommand, error) {
 		again = min(again, sendAgainFor)
 	}
 	toldOf := ""
+	// Whoever stands at a terminal sees at once that something happens.
+	shown := &progress{out: c.ErrOut, draws: true, clock: c.clock}
+	defer shown.end()
 	for {
+		if c.draws() {
+			shown.show(0, 0, "sending "+string(c.command))
+		}
 		answer, err := c.post(ctx, c.clock.Now().Sub(started) < again)
 		switch {
 		case err == nil && answer != nil:
@@ -304,6 +310,7 @@ func (c *unitCommand) send(ctx context.Context) (*v1alpha1.UnitCommand, error) {
 		}
 		if err != nil && err.Error() != toldOf {
 			toldOf = err.Error()
+			shown.end()
 			fmt.Fprintf(c.ErrOut, "No answer yet (%s); asking again under the same id, so that it is carried out once.\n", clean(toldOf))
 		}
 		// The interruption is seen above, at the next turn.

@@ -430,6 +430,25 @@ func TestCompletionOffersTheUnitsThatACommandIsFor(t *testing.T) {
 	}
 }
 
+func TestWhatHoldsAUnitIsToldInAFewWords(t *testing.T) {
+	operator := []v1alpha1.UnitHoldCause{{Cause: v1alpha1.HoldCauseOperator, Actor: "alice"}, {Cause: v1alpha1.HoldCauseIOModuleFault, Module: "a"}}
+	for _, test := range []struct {
+		hold *v1alpha1.UnitHold
+		want string
+	}{
+		{nil, ""},
+		{&v1alpha1.UnitHold{Cause: v1alpha1.HoldCauseIOModuleFault, Modules: []string{"a"}}, "IOModuleFault: a"},
+		{&v1alpha1.UnitHold{Cause: v1alpha1.HoldCauseIOModuleMissing, Modules: []string{"a", "b", "c", "d", "e"}}, "IOModuleMissing: a, b, c and 2 more"},
+		{&v1alpha1.UnitHold{Cause: v1alpha1.HoldCauseOperator, Causes: operator[:1]}, "Operator alice"},
+		{&v1alpha1.UnitHold{Cause: v1alpha1.HoldCauseOperator, Modules: []string{"a"}, Causes: operator}, "Operator alice; then a"},
+		{&v1alpha1.UnitHold{Cause: v1alpha1.HoldCauseRestored}, "Restored"},
+	} {
+		if have := heldBy(mixer(func(u *v1alpha1.Unit) { u.Status.Hold = test.hold }), shownModules); have != test.want {
+			t.Errorf("have %q, want %q", have, test.want)
+		}
+	}
+}
+
 // TestEveryCommandHasItsDestination proves that whoever waits for a command waits for the right state.
 func TestEveryCommandHasItsDestination(t *testing.T) {
 	for command, want := range map[v1alpha1.UnitCommandName]v1alpha1.UnitState{

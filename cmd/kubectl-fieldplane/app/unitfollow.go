@@ -239,20 +239,22 @@ func heldBy(unit *v1alpha1.Unit, most int) string {
 		return ""
 	}
 	hold := unit.Status.Hold
-	line := string(hold.Cause)
+	line, joined := string(hold.Cause), ": "
+	for _, cause := range hold.Causes {
+		if hold.Cause == v1alpha1.HoldCauseOperator && cause.Cause == hold.Cause && cause.Actor != "" {
+			line += " " + cause.Actor
+			break
+		}
+	}
+	if hold.Cause == v1alpha1.HoldCauseOperator || hold.Cause == v1alpha1.HoldCauseRestored {
+		// The modules are of causes that came later.
+		joined = "; then "
+	}
 	if len(hold.Modules) > 0 {
-		line += ": " + strings.Join(hold.Modules[:min(most, len(hold.Modules))], ", ")
+		line += joined + strings.Join(hold.Modules[:min(most, len(hold.Modules))], ", ")
 	}
 	if more := len(hold.Modules) - most; more > 0 {
 		line += fmt.Sprintf(" and %d more", more)
-	}
-	if hold.Cause == v1alpha1.HoldCauseOperator {
-		for _, cause := range hold.Causes {
-			if cause.Cause == v1alpha1.HoldCauseOperator && cause.Actor != "" {
-				line += " " + cause.Actor
-				break
-			}
-		}
 	}
 	return clean(line)
 }

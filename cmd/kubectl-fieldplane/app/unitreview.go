@@ -22,7 +22,7 @@ func (c *unitCommand) show(ctx context.Context) error {
 		fmt.Fprintf(c.ErrOut, "Not shown, because you may not read Units: how %s stands.\n", c.unit)
 		return nil
 	case err != nil:
-		return unitAttempt{to: "read the Unit", namespace: c.namespace, unit: c.unit, verb: "get", role: viewRole}.explain(err)
+		return unitAttempt{to: "read the Unit, so that " + string(c.command) + " was not sent", namespace: c.namespace, unit: c.unit, verb: "get", role: viewRole}.explain(err)
 	}
 	now, status := c.clock.Now(), &unit.Status
 	table := printers.GetNewTabWriter(c.say)

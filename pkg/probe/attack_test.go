@@ -84,7 +84,15 @@ func TestManyDevicesAreClosedAtOnce(t *testing.T) {
 			entries = append(entries, entry(name, "tcp://"+name, 1))
 		}
 		s.apply(t, entries...)
+		for i, e := range entries {
+			entries[i] = strings.Replace(e, `"modbus":{`, `"modbus":{"unitID":7,`, 1)
+		}
 		began := time.Now()
+		s.apply(t, entries...)
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("to change them took %s", took)
+		}
+		began = time.Now()
 		s.apply(t)
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("it took %s", took)

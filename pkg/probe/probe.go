@@ -106,8 +106,19 @@ func (p *Probe) Apply(c *Config) {
 			p.forget(name)
 		}
 	}
+	var exchanges []exchange
+	var former []*supervisor
 	for _, m := range c.Modules {
-		p.applyModule(m)
+		if e, changed := p.prepare(m); changed {
+			exchanges = append(exchanges, e)
+			if e.old != nil {
+				former = append(former, e.old)
+			}
+		}
+	}
+	p.end(former)
+	for _, e := range exchanges {
+		p.begin(e)
 	}
 
 	p.mu.Lock()
@@ -136,40 +147,51 @@ func (p *Probe) mend(m Module) {
 	delete(p.refused, m.UID)
 }
 
-func (p *Probe) applyModule(m Module) {
-	old := p.supervisors[m.Name]
-	if old != nil && old.module.digest == m.digest && m.Err == nil {
-		old.generation.Store(m.Generation)
+// exchange is a module that is new, or another than before.
+type exchange struct {
+	module Module
+	// device is the new one; err is why there is none.
+	device driver.Device
+	err    error
+	// old is nil for a module that was not supervised.
+	old *supervisor
+}
+
+// prepare opens the device of a module, if it is another than before.
+func (p *Probe) prepare(m Module) (e exchange, changed bool) {
+	e = exchange{module: m, old: p.supervisors[m.Name]}
+	if e.old != nil && e.old.module.digest == m.digest && m.Err == nil {
+		e.old.generation.Store(m.Generation)
 		p.states.setGeneration(m.Name, m.Generation)
-		return
+		return e, false
 	}
 	if b, ok := p.broken[m.Name]; ok && b.digest == m.digest {
 		p.broken[m.Name] = m
 		p.states.setGeneration(m.Name, m.Generation)
-		return
+		return e, false
 	}
-
-	var device driver.Device
-	var err error
 	if m.Err != nil {
-		err = m.Err
+		e.err = m.Err
 	} else {
-		device, err = p.open(m)
+		e.device, e.err = p.open(m)
 	}
-	if old != nil {
-		p.end([]*supervisor{old})
-		delete(p.supervisors, m.Name)
-	}
+	return e, true
+}
+
+// begin supervises a module, whose former supervisor has ended.
+func (p *Probe) begin(e exchange) {
+	m, old := e.module, e.old
+	delete(p.supervisors, m.Name)
 	if broken, ok := p.broken[m.Name]; ok {
 		p.mend(broken)
 	}
-	if err != nil {
-		p.report(m, err)
+	if e.err != nil {
+		p.report(m, e.err)
 		return
 	}
 	s := &supervisor{
 		module:  m,
-		device:  device,
+		device:  e.device,
 		clock:   p.options.Clock,
 		rand:    rand.New(rand.NewPCG(p.options.Seed, p.started)),
 		states:  p.states,

@@ -33,7 +33,7 @@ func TestTablesShowWhatAnOperatorNeeds(t *testing.T) {
 			map[string]string{"Protocol": "simulation", "State": "Unknown", "Controller": "nobody"},
 		},
 		"Controller":    {[]string{"Name", "Phase", "Node"}, []string{"Heartbeat", "Last Alive"}, map[string]string{"Node": "<none>", "Heartbeat": "<none>"}},
-		"ControlModule": {[]string{"Name", "Unit", "Tags"}, nil, map[string]string{"Unit": "first", "Tags": "0"}},
+		"ControlModule": {[]string{"Name", "Unit", "Tags", "References"}, []string{"Message"}, map[string]string{"Unit": "first", "Tags": "0"}},
 		"Unit":          {[]string{"Name", "State", "Since", "Mode", "Hold"}, []string{"Modules", "Command", "Runtime"}, map[string]string{"State": "Idle", "Mode": "Automatic", "Hold": "<none>"}},
 		"TalosCluster": {
 			[]string{"Name", "Endpoint", "Machines", "Pending", "Running", "Failed", "Reason", "Sweep", "Answered"}, []string{"Talos", "Kubernetes", "Weak", "Collisions", "Paused"},

@@ -30,8 +30,8 @@ func TestAModuleIsConfirmedByWhatIsHeardInThisLeadership(t *testing.T) {
 	s.probe.mu.Lock()
 	s.probe.modules = map[string]api.ModuleState{"flow": says("flow", true, true, api.ReasonConnected)}
 	s.probe.mu.Unlock()
-	s.updatePod(running("p2"))
 	s.probe.breakStreams(false)
+	s.updatePod(running("p2"))
 	s.eventually("it is confirmed", confirmed)
 	if s.controller.Confirmed(nn(ns, "flow"), "another") || s.controller.Confirmed(nn(ns, "nowhere"), "") || s.controller.Confirmed(nn("elsewhere", "flow"), s.module("flow").UID) {
 		t.Error("another module is confirmed")

@@ -49,7 +49,6 @@ type plantRow struct {
 // section is the table of one kind.
 type section struct {
 	kind         schema.GroupVersionKind
-	title        string
 	header, wide []string
 	rows         []plantRow
 }

@@ -191,15 +191,13 @@ Not shown, because you may not list them: talosmachines, talosclusters.
 }
 
 func TestStatusIsDrawnOverOnATerminal(t *testing.T) {
-	width, height := 200, 50
 	s := newSession(ailing()...)
-	s.display = terminal(&width, &height)
+	window := s.terminal(200, 50)
 	w := begin(t, s, "status", "-w").until("Read 0s ago. Ctrl-C ends it.")
 	wantContains(t, w.picture(), "\nNamespace site-a: 7 Units (", "\ne-stuck ", "\nplc-1 ", "\nm-failed ")
-	height = 12
+	window.pull(200, 12)
 	wantContains(t, w.tick(0).picture(), "\nc-held ", "2 Units that run or rest", "more lines do not fit; without -w all are shown")
-	height = 50
-	s.thenUnit(t)
+	window.pull(200, 50)
 	s.deny("*", apierrors.NewServiceUnavailable("away"))
 	w.tick(statusEvery).until("NOT READ FOR 2s: what is shown is how it was then. Trying again: cannot read how the plant stands: away")
 	wantContains(t, w.tick(0).picture(), "\ne-stuck ")
@@ -251,12 +249,12 @@ func TestAnyPlantFits(t *testing.T) {
 	for i := range 40 {
 		objects = append(objects, mixer(func(u *physical.Unit) { u.Name = fmt.Sprintf("unit-%02d", i) }))
 	}
-	width, height := 80, 24
 	s := newSession(objects...)
-	s.display = terminal(&width, &height)
+	window := s.terminal(80, 24)
 	w := begin(t, s, "status", "-w", "-A").until("Read 0s ago")
-	for height = 1; height < 60; height += 7 {
-		for width = 1; width < 200; width += 33 {
+	for height := 1; height < 60; height += 7 {
+		for width := 1; width < 200; width += 33 {
+			window.pull(width, height)
 			picture := strings.Split(w.tick(0).picture(), "\n")
 			if len(picture) > height {
 				t.Fatalf("%d lines on %d", len(picture), height)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -136,11 +137,26 @@ func TestCompletionOffersTagsToWriteAndToSee(t *testing.T) {
 type watching struct {
 	*session
 	t        *testing.T
-	stream   *watch.FakeWatcher
-	out, err bytes.Buffer
+	out, err buffer
 	ended    chan int
-	// read is how much of out was looked at.
-	read int
+}
+
+// buffer is read while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(text)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // begin runs the plugin with a stream of tags.
@@ -231,9 +247,27 @@ func lastCut(text, separator string) (before, after string, found bool) {
 	return text, "", false
 }
 
-// terminal is a display of a size that can change.
-func terminal(width, height *int) display {
-	return display{draws: true, size: func() (int, int) { return *width, *height }}
+// window is a terminal whose size changes while something is drawn on it.
+type window struct {
+	mu            sync.Mutex
+	width, height int
+}
+
+func (w *window) pull(width, height int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.width, w.height = width, height
+}
+
+// terminal makes Out a terminal of a size.
+func (s *session) terminal(width, height int) *window {
+	w := &window{width: width, height: height}
+	s.display = display{draws: true, size: func() (int, int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.width, w.height
+	}}
+	return w
 }
 
 func changedTags(tags ...v1alpha1.TagValue) *v1alpha1.UnitTags {
@@ -242,9 +276,8 @@ func changedTags(tags ...v1alpha1.TagValue) *v1alpha1.UnitTags {
 
 // Req: P-15
 func TestTagsAreDrawnOverOnATerminal(t *testing.T) {
-	width, height := 90, 24
 	s := newSession(mixer())
-	s.display = terminal(&width, &height)
+	s.terminal(90, 24)
 	stream := s.streaming()
 	w := begin(t, s, "tags", "mixer", "-w").until("Connecting.")
 	w.send(stream, watch.Added, mixerTags())
@@ -256,8 +289,8 @@ pump-3/speed    1450.5    1/min    Good        Good                        1s
 pump-3/temp     61        °C       Uncertain   Uncertain_LastUsableValue   7s
 valve-1/batch   " `+"\uFFFD"+`[2J"   <none>   Good        Good                        in 60s
 valve-1/open    <none>    <none>   Bad         Bad_NoCommunication         <none>`)
-	drawn := w.out.Len()
-	if w.tick(0); w.out.Len() != drawn {
+	drawn := w.out.String()
+	if w.tick(0); w.out.String() != drawn {
 		t.Error("draws what is there already")
 	}
 
@@ -279,9 +312,8 @@ pump-3/temp     62        1/min    Good        Good                        4s`)
 }
 
 func TestATerminalThatIsTooSmallShowsWhatFitsAndTellsTheRest(t *testing.T) {
-	width, height := 60, 8
 	s := newSession(mixer())
-	s.display = terminal(&width, &height)
+	window := s.terminal(60, 8)
 	stream := s.streaming()
 	w := begin(t, s, "tags", "mixer", "-w").until("Connecting.")
 	tags := &v1alpha1.UnitTags{}
@@ -302,15 +334,16 @@ cm/tag-01   1       1/min   Good      Good     1s
 cm/tag-02   1       1/min   Good      Good     1s
 17 more, 2 of them not Good, do not fit. Name what you want…`)
 
-	width, height = 30, 24
+	window.pull(30, 24)
 	picture := w.tick(0).picture()
 	wantContains(t, picture, "Unit site-a/mixer   20 tags: …\n", "\ncm/tag-19   1       1/min   B…")
 	for _, line := range strings.Split(picture, "\n") {
-		if columnsOf(line) > width {
+		if columnsOf(line) > 30 {
 			t.Errorf("wider than the terminal: %q", line)
 		}
 	}
-	for height = range 8 {
+	for height := range 8 {
+		window.pull(30, height)
 		if lines := strings.Count(w.tick(0).picture(), "\n") + 1; lines > max(1, height) {
 			t.Errorf("%d lines on a terminal of %d", lines, height)
 		}
@@ -320,9 +353,8 @@ cm/tag-02   1       1/min   Good      Good     1s
 
 // Req: P-15
 func TestALostStreamIsToldAndTakenUpAgain(t *testing.T) {
-	width, height := 120, 24
 	s := newSession(mixer())
-	s.display = terminal(&width, &height)
+	s.terminal(120, 24)
 	first := s.streaming()
 	s.failing(apierrors.NewServiceUnavailable("the runtime is not in contact\x1b"))
 	second := s.streaming()
@@ -370,9 +402,8 @@ func TestAStreamThatCanNeverComeEndsTheWatch(t *testing.T) {
 	}
 
 	// The same, of a Unit that is deleted while it is watched.
-	width, height := 80, 24
 	s := newSession(mixer())
-	s.display = terminal(&width, &height)
+	s.terminal(80, 24)
 	stream := s.streaming()
 	s.failing(apierrors.NewNotFound(group, "mixer"))
 	w := begin(t, s, "tags", "mixer", "-w").until("Connecting.")
@@ -442,10 +473,9 @@ func TestTagsAreLinesWhereNothingIsDrawn(t *testing.T) {
 }
 
 func TestTagsAreObjectsWhenObjectsAreAskedFor(t *testing.T) {
-	width, height := 80, 24
 	s := newSession(mixer())
 	// Objects are for programs, even where somebody looks at them.
-	s.display = terminal(&width, &height)
+	s.terminal(80, 24)
 	stream := s.streaming()
 	w := begin(t, s, "tags", "mixer", "pump-3/speed", "-w", "-o", "json").tick(0)
 	w.send(stream, watch.Added, mixerTags())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,7 @@ func Run(asked context.Context, options *Options) (err error) {
 	ctx, cancel := context.WithCancelCause(asked)
 	defer cancel(nil)
 	clock := clock.RealClock{}
+	tuneMemory(os.Getenv)
 
 	// First the store: its lock keeps a second server from doing anything at all
 	// to the first one's data or certificate.

@@ -116,7 +116,7 @@ func (c *Controller) Tell(unit types.NamespacedName, order api.Order) {
 	}
 }
 
-// Forget stops telling: the Unit is gone.
+// Forget stops telling, until Tell does.
 func (c *Controller) Forget(unit types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -111,6 +111,10 @@ func (d *draft) proceed() {
 		d.refuse(c, "%s", some(obstacles))
 		return
 	}
+	if len(passed) > maxOverridden {
+		d.refuse(c, "an override passes over %d modules at most, and not over these %d: %s", maxOverridden, len(passed), some(obstacles))
+		return
+	}
 	why := reasoned(string(c.Command), c)
 	told := outcome(before, next)
 	if len(obstacles) > 0 {

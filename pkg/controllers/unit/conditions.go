@@ -2,6 +2,8 @@ package unit
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -194,16 +196,16 @@ func (d *draft) describeRuntime() {
 	}
 	var lost []string
 	for _, link := range d.runtime.report.Modules {
-		for _, m := range d.modules {
-			if m.name != link.Name || string(m.uid) != link.UID || m.state != v1alpha1.ModuleOnline || !link.Known || link.Connected {
-				continue
-			}
-			text := m.name
-			if link.Reason != "" {
-				text += " (" + link.Reason + ")"
-			}
-			lost = append(lost, text)
+		// By halves: a runtime in the wrong hands may list more than there are.
+		i, required := slices.BinarySearchFunc(d.modules, link.Name, func(m module, name string) int { return strings.Compare(m.name, name) })
+		if !required || link.Connected || !link.Known || string(d.modules[i].uid) != link.UID || d.modules[i].state != v1alpha1.ModuleOnline {
+			continue
 		}
+		text := link.Name
+		if link.Reason != "" {
+			text += " (" + link.Reason + ")"
+		}
+		lost = append(lost, text)
 	}
 	if len(lost) == 0 {
 		d.set(ConditionRuntimeDevicesConnected, metav1.ConditionTrue, ReasonDevicesConnected, "the runtime reaches every device that is Online")

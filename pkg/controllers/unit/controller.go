@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,6 +75,8 @@ type Controller struct {
 	newestUnits            *newest[*v1alpha1.Unit]
 	newestModules          *newest[*v1alpha1.IOModule]
 	unitsSeen, modulesSeen *sightings
+	// storeSilent: the last look past the watches had no answer.
+	storeSilent atomic.Bool
 
 	sources []source
 	urgency *urgency

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
@@ -83,12 +84,20 @@ func (r runtime) isOf(unit *v1alpha1.Unit) bool {
 	return r.report.Runtime.UID != "" && r.report.Runtime.UID == string(unit.UID)
 }
 
-// latch is the runtime's own hold; nil if there is none (P-16b).
+// latch is the runtime's own hold; nil if there is none (P-16b). The pod is in the hands of whoever may edit the namespace: what
+// it says counts as far as a status can hold it, since a status that cannot be stored would keep every other hold from being stored.
 func (r runtime) latch(unit *v1alpha1.Unit) *api.Latch {
-	if !r.isOf(unit) {
+	if !r.isOf(unit) || r.report.Latch == nil {
 		return nil
 	}
-	return r.report.Latch
+	latch := *r.report.Latch
+	latch.Modules = nil
+	for _, name := range r.report.Latch.Modules[:min(len(r.report.Latch.Modules), maxCauses)] {
+		if len(validation.IsDNS1123Subdomain(name)) == 0 {
+			latch.Modules = append(latch.Modules, name)
+		}
+	}
+	return &latch
 }
 
 // applied tells whether the runtime has done all that it was told of the Unit as it is stored now, and of no other moment.

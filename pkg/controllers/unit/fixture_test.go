@@ -438,7 +438,7 @@ func (r *runtimes) Forget(unit types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone = append(r.gone, unit.Name)
-	delete(r.units, unit.Name)
+	r.of(unit.Name).order = api.Order{}
 }
 
 func (r *runtimes) Report(unit types.NamespacedName) (api.Report, string, bool) {

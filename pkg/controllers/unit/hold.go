@@ -16,8 +16,12 @@ import (
 )
 
 const (
-	// maxCauses is how many causes a hold lists (v1alpha1.UnitHold).
-	maxCauses = 64
+	// maxCauses is how many causes a hold lists (v1alpha1.UnitHold), and maxModules how many modules. With maxOverridden they bound
+	// what a status takes: etcd refuses what is too large, and a hold that is refused holds nothing.
+	maxCauses  = 64
+	maxModules = 1024
+	// maxOverridden is how many modules one override may pass over.
+	maxOverridden = 256
 	// defaultUnknownHoldAfter and defaultHoldTimeout are those of v1alpha1, for a Unit that was stored without.
 	defaultUnknownHoldAfter = time.Minute
 	defaultHoldTimeout      = 30 * time.Second
@@ -69,9 +73,8 @@ func (d *draft) addCause(cause v1alpha1.UnitHoldCause) bool {
 	if hold.Episode == "" {
 		hold.Episode = d.newEpisode()
 	}
-	if cause.Module != "" && !slices.Contains(hold.Modules, cause.Module) {
-		hold.Modules = append(slices.Clone(hold.Modules), cause.Module)
-		slices.Sort(hold.Modules)
+	if at, listed := slices.BinarySearch(hold.Modules, cause.Module); cause.Module != "" && !listed && len(hold.Modules) < maxModules {
+		hold.Modules = slices.Insert(slices.Clone(hold.Modules), at, cause.Module)
 	}
 	i := slices.IndexFunc(hold.Causes, func(c v1alpha1.UnitHoldCause) bool { return sameCause(c, cause) })
 	switch {
@@ -132,7 +135,11 @@ func (d *draft) causes() []v1alpha1.UnitHoldCause {
 
 // latchCauses are the causes of a hold by the runtime itself (P-16b).
 func latchCauses(latch *api.Latch) []v1alpha1.UnitHoldCause {
-	at := metav1.NewTime(latch.At).Rfc3339Copy()
+	// A year that no text can have would be refused when it is stored; without a time the cause gets that of now.
+	var at *metav1.Time
+	if year := latch.At.UTC().Year(); year >= 1970 && year < 9999 {
+		at = inSeconds(&metav1.Time{Time: latch.At.UTC()})
+	}
 	modules := latch.Modules
 	if len(modules) == 0 {
 		modules = []string{""}
@@ -143,7 +150,7 @@ func latchCauses(latch *api.Latch) []v1alpha1.UnitHoldCause {
 		if name != "" {
 			message = fmt.Sprintf("the runtime lost %s while it could not reach the server, and held by itself", name)
 		}
-		causes = append(causes, v1alpha1.UnitHoldCause{Cause: v1alpha1.HoldCauseRuntime, Module: name, At: &at, Message: notice.Bounded(message)})
+		causes = append(causes, v1alpha1.UnitHoldCause{Cause: v1alpha1.HoldCauseRuntime, Module: name, At: at, Message: notice.Bounded(message)})
 	}
 	return causes
 }

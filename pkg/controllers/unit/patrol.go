@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -17,7 +18,9 @@ import (
 // patrolPeriod is how long a Unit may run on a stored fault that no watch tells of.
 const patrolPeriod = 15 * time.Second
 
-// patrols looks at the store itself, again and again: a watch that has died tells nobody that it has.
+// patrols looks at the store itself, again and again: a watch that has died tells nobody that it has. While the store does not
+// answer, no fault is stored in it either: no runtime is told then that all is well, so that one that loses a device holds by
+// itself (P-16b).
 func (c *Controller) patrols(ctx context.Context) {
 	ticker := c.clock.NewTicker(patrolPeriod)
 	defer ticker.Stop()
@@ -27,9 +30,28 @@ func (c *Controller) patrols(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		if err := c.patrol(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The store could not be looked at past the watches")
+		err := c.patrol(ctx)
+		if ctx.Err() != nil {
+			return
 		}
+		was := c.storeSilent.Swap(err != nil)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The store could not be looked at past the watches; until it can, runtimes are told nothing")
+			c.every(c.runtimes.Forget)
+		} else if was {
+			c.every(c.queue.Add)
+		}
+	}
+}
+
+// every does something for each Unit that the cache has.
+func (c *Controller) every(do func(types.NamespacedName)) {
+	units, err := c.units.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, unit := range units {
+		do(keyOf(unit))
 	}
 }
 

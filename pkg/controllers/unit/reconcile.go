@@ -12,10 +12,14 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
+	"github.com/fieldplane/fieldplane/pkg/isa88"
 )
 
 // attempts is how often a Unit that others write at the same time is decided on anew before others have their turn.
 const attempts = 5
+
+// holdAttempts is how often a hold is written against what others have written meanwhile, before it waits for its turn again.
+const holdAttempts = 200
 
 // runTimeout bounds the write that has a Unit run.
 const runTimeout = 2 * time.Second
@@ -35,7 +39,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return work.Again{}, err
 	}
 	var conflict error
-	for range attempts {
+	for attempt := 0; attempt < attempts; attempt++ {
 		d := decide(f)
 		var unread error
 		if d.readLive {
@@ -48,6 +52,14 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 			}
 		}
 		stored, err := c.store(ctx, f.unit, d)
+		if apierrors.IsConflict(err) && d.holds(f.unit) {
+			// Whoever writes to the Unit without a pause must not keep it running. What holds it was true a moment ago, and need not be
+			// read again for that; so the time in which somebody may come between is as short as it can be.
+			if f, d, stored, err = c.holdAnyway(ctx, f, d, err); err == nil && stored == nil {
+				conflict = nil
+				continue // it is not to be held any more
+			}
+		}
 		switch {
 		case apierrors.IsConflict(err):
 			// Whoever came first is heard: what is stored now is decided on.
@@ -57,12 +69,52 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 			}
 			return work.Again{}, ignoreNotFound(err)
 		case err != nil:
+			if d.holds(f.unit) && !apierrors.IsNotFound(err) {
+				// The runtime hears no more that it may run: from api.Contact on it holds by itself if it has lost the device too (P-16b).
+				c.runtimes.Forget(key)
+			}
 			return work.Again{}, ignoreNotFound(err)
 		}
-		c.runtimes.Tell(key, orderOf(stored, f.runtime))
+		if order := orderOf(stored, f.runtime); !c.storeSilent.Load() || !isa88.Holdable(order.State) {
+			c.runtimes.Tell(key, order)
+		}
 		return work.After(d.after), unread
 	}
+	if conflict == nil {
+		return work.Backoff(), nil
+	}
 	return work.Again{}, conflict
+}
+
+// holds tells whether a decision takes a Unit that could go on out of harm.
+func (d decision) holds(unit *v1alpha1.Unit) bool {
+	is := isa88.State(d.status.State)
+	return isa88.State(unit.Status.State) != is && (is == isa88.Holding || is == isa88.Stopping || is == isa88.Aborting)
+}
+
+// holdAnyway stores a hold that met conflicts, against whatever is stored of the Unit by then.
+// Without an error and without a stored Unit, what is stored now is no longer to be held: it is among the facts.
+func (c *Controller) holdAnyway(ctx context.Context, f facts, d decision, err error) (facts, decision, *v1alpha1.Unit, error) {
+	for range holdAttempts {
+		unit, failed := c.client.Units(f.unit.Namespace).Get(ctx, f.unit.Name, metav1.GetOptions{})
+		if failed != nil {
+			return f, d, nil, failed
+		}
+		c.newestUnits.remember(unit)
+		live := f.live
+		f = c.factsOf(unit, f.modules)
+		// The modules were read before this Unit was, which is enough to hold it, and not to have it run (P-16c).
+		f.live = live
+		if d = decide(f); !d.holds(unit) {
+			f.live = false
+			return f, d, nil, nil
+		}
+		var stored *v1alpha1.Unit
+		if stored, err = c.store(ctx, unit, d); !apierrors.IsConflict(err) {
+			return f, d, stored, err
+		}
+	}
+	return f, d, nil, err
 }
 
 // store writes the status if it has changed, against the resourceVersion that was decided on.

@@ -11,7 +11,8 @@ type Runtimes interface {
 	// Tell has the runtime follow an order from now on: it is sent at once and every api.KeepAlive, until another is told. An order
 	// of a lower revision than one told before is dropped.
 	Tell(unit types.NamespacedName, order api.Order)
-	// Forget stops telling: the Unit is gone.
+	// Forget stops telling: the Unit is gone, or what is stored of it can no longer be trusted to be all there is to tell. The runtime
+	// takes the server for gone then, after api.Contact (P-16b).
 	Forget(unit types.NamespacedName)
 	// Report is the last one of the Unit's runtime, and the pod that it came from, "" if there is none. While the runtime is not in
 	// contact, the report is the last one that was heard, or the zero Report.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/informers"
 	generatedopenapi "github.com/fieldplane/fieldplane/generated/openapi"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
+	"github.com/fieldplane/fieldplane/pkg/admission/spared"
 	"github.com/fieldplane/fieldplane/pkg/probe/channels"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/configuration"
@@ -188,6 +190,10 @@ func applyRecommended(settings Settings, config *genericapiserver.RecommendedCon
 	others := *settings.Recommended
 	others.Etcd, others.Authorization, others.CoreAPI = nil, nil, nil
 	others.FeatureGate = config.FeatureGate
+	identity := initializer.NewServerIdentity(settings.ServiceAccountUser, LoopbackUser)
+	plugins := *others.Admission
+	plugins.Decorators = append(slices.Clone(plugins.Decorators), spared.From(identity))
+	others.Admission = &plugins
 	others.SecureServing.ServerCert.GeneratedCert = settings.Serving
 	// Without options for it, authorization allows everything; this is called
 	// after it was applied and before anything uses it.
@@ -197,7 +203,6 @@ func applyRecommended(settings Settings, config *genericapiserver.RecommendedCon
 		if err := server.connectLoopback(config.LoopbackClientConfig); err != nil {
 			return nil, err
 		}
-		identity := initializer.NewServerIdentity(settings.ServiceAccountUser, LoopbackUser)
 		return []admission.PluginInitializer{initializer.New(server.Informers, server.Client, uncached, identity)}, nil
 	}
 	if err := others.ApplyTo(config); err != nil {

@@ -78,6 +78,12 @@ func BenchmarkHold(b *testing.B) {
 		return ""
 	})
 	idle := atRest(b)
+	b.Run("started", func(b *testing.B) {
+		experiment(b)
+		report(b, all, "units", "")
+		report(b, all/started.Seconds(), "starts/s", "")
+		report(b, idle, "cores-of-servers-at-rest", "")
+	})
 
 	follow := followHolds(b, site)
 	b.Run("independent-faults-at-10/s", func(b *testing.B) {
@@ -121,9 +127,6 @@ func BenchmarkHold(b *testing.B) {
 		report(b, milliseconds(ofFault, 1), "ms-to-all-of-fault-stored", "")
 		report(b, used.Seconds()*1e3, "cpu-ms-of-servers", "")
 	})
-	experiment(b)
-	report(b, all/started.Seconds(), "starts/s", "")
-	report(b, idle, "cores-of-servers-at-rest", "")
 }
 
 // createModules makes modules, and waits until all of them are Online.

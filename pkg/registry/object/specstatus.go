@@ -26,6 +26,8 @@ type SpecStatus[T Object, Spec, Status any] struct {
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateStatus checks a written status.
 	ValidateStatus func(obj, old T) field.ErrorList
+	// StatusRoom is how many bytes the status may take; everything else has what is left of what can be stored. 256 KiB when 0.
+	StatusRoom int
 }
 
 // Main is the strategy of a kind's main resource: it writes everything but status.
@@ -65,12 +67,14 @@ func (s Main[T, Spec, Status]) PrepareForUpdate(ctx context.Context, obj, old ru
 
 // Validate applies the rules for new objects.
 func (s Main[T, Spec, Status]) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	return s.Of.Validate(obj.(T))
+	created := obj.(T)
+	return append(s.Of.Validate(created), s.checkRoom(created, nil)...)
 }
 
 // ValidateUpdate applies the rules for changed objects.
 func (s Main[T, Spec, Status]) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.Of.ValidateUpdate(obj.(T), old.(T))
+	updated, stored := obj.(T), old.(T)
+	return append(s.Of.ValidateUpdate(updated, stored), s.checkRoom(updated, &stored)...)
 }
 
 // StatusOnly is the strategy of a kind's status subresource: it writes nothing but status.

@@ -2,6 +2,7 @@ package unit
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,10 +79,7 @@ func (c *Command) Create(ctx context.Context, name string, obj runtime.Object, v
 	if spec.ID == "" {
 		spec.ID = string(uuid.NewUUID())
 	}
-	var actor string
-	if info, ok := genericapirequest.UserFrom(ctx); ok {
-		actor = info.GetName()
-	}
+	actor := actorOf(ctx)
 	changed, err := c.status.ChangeStatus(ctx, name, options.DryRun, func(obj runtime.Object) error {
 		return accept(obj.(*physical.Unit), spec, actor, c.clock.Now())
 	})
@@ -96,6 +94,21 @@ func (c *Command) Create(ctx context.Context, name string, obj runtime.Object, v
 		}
 	}
 	return answer(unit, record, spec)
+}
+
+// actorOf is the authenticated user as a status names him. A name that is longer than any that a person has is told by its beginning
+// and its hash: what is remembered of commands and writes must leave room for a hold.
+func actorOf(ctx context.Context) string {
+	const most, begin = 512, 400
+	info, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return ""
+	}
+	name := info.GetName()
+	if len(name) <= most {
+		return strings.ToValidUTF8(name, "?")
+	}
+	return fmt.Sprintf("%s… (SHA-256 %x)", strings.ToValidUTF8(name[:begin], ""), sha256.Sum256([]byte(name)))
 }
 
 // await looks at a Unit until a command in it has an outcome, or patience ends.

@@ -25,6 +25,8 @@ func parts() object.SpecStatus[*physical.Unit, physical.UnitSpec, physical.UnitS
 		Validate:       validation.ValidateUnit,
 		ValidateUpdate: validation.ValidateUnitUpdate,
 		ValidateStatus: validation.ValidateUnitStatusUpdate,
+		// What holds, commands and writes, with the longest names and texts in each.
+		StatusRoom: 1 << 20,
 	}
 }
 

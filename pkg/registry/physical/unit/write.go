@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
@@ -134,13 +133,8 @@ func accessOf(tag *physical.Tag) physical.Access {
 // write records, sends and records again. From the moment of the first record on it goes on without whoever asked for it: what
 // became of a value that was sent is told in the Unit even if he has left.
 func (t *Tags) write(ctx context.Context, unit *physical.Unit, request *physical.UnitTags, dryRun []string) error {
-	var (
-		actor string
-		at    metav1.MicroTime
-	)
-	if info, ok := genericapirequest.UserFrom(ctx); ok {
-		actor = info.GetName()
-	}
+	var at metav1.MicroTime
+	actor := actorOf(ctx)
 	uid := unit.UID
 	changed, err := t.status.ChangeStatus(ctx, unit.Name, dryRun, func(obj runtime.Object) error {
 		stored := obj.(*physical.Unit)

@@ -22,7 +22,13 @@ const (
 	snapshotPatience = 10 * time.Second
 	// bookmarkAfter is how long a watch says nothing before a bookmark tells that there was nothing to say.
 	bookmarkAfter = 5 * time.Second
+	// maxUntold bounds what waits for a reader, in bytes of names and texts: a reader that does not read, of a runtime that is in
+	// the wrong hands and names ever other tags, must not take this process's memory (P-12). 20,000 tags take a fifth of it.
+	maxUntold = 32 << 20
 )
+
+// errTooMuch ends a watch of which too much is untold.
+var errTooMuch = errors.New("more tags wait to be read than the watch may keep: read faster, and look at the Unit's runtime")
 
 // following is a watch of a Unit's tags. Between the runtime, which must never wait, and the reader, who may be slow, stands
 // what the reader has not been told yet: of each tag the newest value.
@@ -36,6 +42,8 @@ type following struct {
 	news chan struct{}
 
 	mu      sync.Mutex
+	size    int  // of untold and removed
+	full    bool // more came than may be kept
 	whole   bool // what is untold is a snapshot
 	untold  map[api.TagKey]api.TagValue
 	removed map[api.TagKey]bool
@@ -87,24 +95,68 @@ func (f *following) take(event api.TagEvent) {
 	switch event.Type {
 	case api.TagSnapshot:
 		f.whole = true
-		clear(f.untold)
-		clear(f.removed)
+		f.forget()
 	case api.TagChange:
 	default:
 		return
 	}
+	if f.full {
+		return
+	}
 	for _, value := range event.Tags {
 		key := api.TagKey{ControlModule: value.ControlModule, Name: value.Name}
+		f.drop(key)
 		f.untold[key] = value
-		delete(f.removed, key)
+		f.size += sizeOf(&value)
 	}
 	for _, key := range event.Removed {
-		delete(f.untold, key)
+		f.drop(key)
 		if !f.whole {
 			f.removed[key] = true
+			f.size += len(key.ControlModule) + len(key.Name) + overhead
 		}
 	}
+	if f.size > maxUntold {
+		f.full = true
+		f.forget()
+	}
 	f.ring()
+}
+
+// forget drops all that is untold.
+func (f *following) forget() {
+	clear(f.untold)
+	clear(f.removed)
+	f.size = 0
+}
+
+// drop drops what is untold of a tag.
+func (f *following) drop(key api.TagKey) {
+	if value, ok := f.untold[key]; ok {
+		delete(f.untold, key)
+		f.size -= sizeOf(&value)
+	}
+	if f.removed[key] {
+		delete(f.removed, key)
+		f.size -= len(key.ControlModule) + len(key.Name) + overhead
+	}
+}
+
+// overhead is what a tag takes besides its texts, about.
+const overhead = 200
+
+func sizeOf(v *api.TagValue) int {
+	size := overhead + 2*(len(v.ControlModule)+len(v.Name)) + len(v.IOModule) + len(v.Address) + len(v.Access) + len(v.Unit) + len(v.Message)
+	if v.Value != nil {
+		size += len(*v.Value)
+	}
+	return size
+}
+
+func (f *following) overflowed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.full
 }
 
 // ring says that there is something to tell.
@@ -137,8 +189,7 @@ func (f *following) untoldNow() (watch.Event, bool) {
 		kind = watch.Added
 	}
 	f.whole = false
-	clear(f.untold)
-	clear(f.removed)
+	f.forget()
 	return watch.Event{Type: kind, Object: tagsOf(f.unit, values, removed)}, true
 }
 
@@ -151,6 +202,12 @@ func (f *following) tell(ctx context.Context, ended <-chan error) {
 		var event watch.Event
 		select {
 		case <-f.news:
+			if f.overflowed() {
+				f.send(ctx, watch.Event{Type: watch.Error, Object: statusOf(errTooMuch)})
+				f.stop()
+				<-ended
+				return
+			}
 			var any bool
 			if event, any = f.untoldNow(); !any {
 				continue

@@ -6,7 +6,6 @@ package runtimelink
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
@@ -143,17 +143,15 @@ func (c *Controller) Report(unit types.NamespacedName) (report api.Report, pod s
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("runtimelink"))
 	defer c.queue.ShutDown()
-	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	pods := watch.Source{Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.podChanged,
 		UpdateFunc: func(_, after any) { c.podChanged(after) },
 		DeleteFunc: c.podChanged,
-	})
-	if err != nil {
-		return fmt.Errorf("runtimelink: %w", err)
-	}
-	defer func() { _ = c.informer.RemoveEventHandler(registration) }()
-	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		return nil
+	}}
+	stop, synced, err := watch.Follow(ctx, pods)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	var running sync.WaitGroup
 	running.Go(func() { c.checkContacts(ctx) })

@@ -22,6 +22,12 @@ const (
 	// orderAge is how long after the last order that the runtime took it still is in contact: it takes the server for gone then.
 	orderAge = api.Contact
 
+	// newsAtOnce and newsEach bound how often a runtime's reports count as news: each may cost a write of the Unit's status, and a
+	// pod in the wrong hands could have the store filled with them, to the harm of every other Unit (P-12). What waits is told by
+	// the next look at the contact, the latest of it.
+	newsAtOnce = 100
+	newsEach   = 100 * time.Millisecond
+
 	firstRetry = 100 * time.Millisecond
 	// lastRetry is short: the order that waits may be one to hold.
 	lastRetry = time.Second
@@ -52,6 +58,9 @@ type link struct {
 	heard, taken time.Time
 	// inContact is what was told last.
 	inContact bool
+	// due is when the next news would be due, had all come at their pace. owed: there is some that was not told yet.
+	due  time.Time
+	owed bool
 }
 
 // start follows the pod and sends it the order, if there is one.
@@ -210,18 +219,34 @@ func (l *link) hear(report api.Report) {
 	contact := l.contact()
 	news = news || contact != l.inContact
 	l.inContact = contact
+	if news && !l.mayTell() {
+		news, l.owed = false, true
+	}
 	l.mu.Unlock()
 	if news {
 		l.changed(l.unit)
 	}
 }
 
-// judge tells of contact that was lost or found.
+// mayTell tells whether a report may count as news now.
+func (l *link) mayTell() bool {
+	now := l.clock.Now()
+	if earliest := now.Add(-newsAtOnce * newsEach); l.due.Before(earliest) {
+		l.due = earliest
+	}
+	if !l.due.Add(newsEach).Before(now) {
+		return false
+	}
+	l.due = l.due.Add(newsEach)
+	return true
+}
+
+// judge tells of contact that was lost or found, and what was too much to be told at once.
 func (l *link) judge() {
 	l.mu.Lock()
 	contact := l.contact()
-	news := contact != l.inContact
-	l.inContact = contact
+	news := contact != l.inContact || l.owed
+	l.inContact, l.owed = contact, false
 	l.mu.Unlock()
 	if news {
 		l.changed(l.unit)

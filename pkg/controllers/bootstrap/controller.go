@@ -7,7 +7,6 @@ package bootstrap
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
@@ -112,7 +112,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	q := work.NewQueue("bootstrap", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
-	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	clusters := watch.Source{Informer: c.clusterInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { enqueueCluster(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if clusterChanged(before, after) {
@@ -129,14 +129,9 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.swept.Delete(cluster.UID)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("bootstrap: watching TalosClusters: %w", err)
-	}
+	}}
 
-	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // it fails only for a stranger's registration
-
-	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	machines := watch.Source{Informer: c.machineInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { enqueueClusterOf(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if machineChanged(before, after) {
@@ -150,15 +145,13 @@ func (c *Controller) Run(ctx context.Context) error {
 
 			enqueueClusterOf(q, obj)
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("bootstrap: watching TalosMachines: %w", err)
-	}
+	}}
 
-	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // as above
+	stop, synced, err := watch.Follow(ctx, clusters, machines)
+	defer stop()
 
-	if !cache.WaitForCacheSync(ctx.Done(), clusters.HasSynced, machines.HasSynced) {
-		return nil // stopped before it began
+	if err != nil || !synced {
+		return err
 	}
 
 	work.Workers{

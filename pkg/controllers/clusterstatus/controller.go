@@ -24,6 +24,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 )
 
@@ -92,7 +93,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	secrets := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Name: "clusterbundles", Clock: c.clock})
 	defer secrets.ShutDown()
 
-	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	clusters := watch.Source{Informer: c.clusterInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if cluster, ok := obj.(*v1alpha1.TalosCluster); ok {
 				key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
@@ -129,12 +130,7 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.readings.forget(cluster.UID)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("cluster status: watching TalosClusters: %w", err)
-	}
-
-	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // it fails only for a stranger's registration
+	}}
 
 	changed := func(obj any) {
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -146,19 +142,17 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 	}
 
-	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	machines := watch.Source{Informer: c.machineInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc:    changed,
 		UpdateFunc: func(_, obj any) { changed(obj) },
 		DeleteFunc: changed,
-	})
-	if err != nil {
-		return fmt.Errorf("cluster status: watching TalosMachines: %w", err)
-	}
+	}}
 
-	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // as above
+	stop, synced, err := watch.Follow(ctx, clusters, machines)
+	defer stop()
 
-	if !cache.WaitForCacheSync(ctx.Done(), clusters.HasSynced, machines.HasSynced) {
-		return nil // stopped before it began
+	if err != nil || !synced {
+		return err
 	}
 
 	var running sync.WaitGroup

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -20,6 +19,7 @@ import (
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/notice"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 )
 
@@ -54,14 +54,8 @@ type Controller struct {
 	modules        physicallisters.IOModuleLister
 
 	referrers *referrers
-	sources   []source
+	sources   []watch.Source
 	queue     work.Queue
-}
-
-// source is an informer and what its events mean here.
-type source struct {
-	informer cache.SharedIndexInformer
-	handler  cache.ResourceEventHandler
 }
 
 // New returns a controller; the informers it asks for are started by the caller, before or after.
@@ -72,10 +66,10 @@ func New(o Options) *Controller {
 		referrers: newReferrers(),
 		queue:     work.NewQueue("controlmodule", firstRetry, lastRetry, o.Clock),
 	}
-	c.sources = []source{
-		{o.ControlModules.Informer(), onChange(c.controlModuleChanged)},
-		{o.Units.Informer(), onChange(func(before, after metav1.Object) { c.targetChanged(before, after, unitTarget) })},
-		{o.Modules.Informer(), onChange(func(before, after metav1.Object) { c.targetChanged(before, after, moduleTarget) })},
+	c.sources = []watch.Source{
+		watch.OnChange(o.ControlModules.Informer(), c.controlModuleChanged),
+		watch.OnChange(o.Units.Informer(), func(before, after metav1.Object) { c.targetChanged(before, after, unitTarget) }),
+		watch.OnChange(o.Modules.Informer(), func(before, after metav1.Object) { c.targetChanged(before, after, moduleTarget) }),
 	}
 	return c
 }
@@ -84,18 +78,11 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("controlmodule"))
 	defer c.queue.ShutDown()
-	var synced []cache.InformerSynced
-	for _, s := range c.sources {
-		registration, err := s.informer.AddEventHandler(s.handler)
-		if err != nil {
-			return fmt.Errorf("controlmodule: %w", err)
-		}
-		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
-		synced = append(synced, registration.HasSynced)
-	}
 	// Without all of them a reference would be taken for dangling only because its target is not known yet.
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	stop, synced, err := watch.Follow(ctx, c.sources...)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	work.Workers{Kind: "controlModule", Count: workers, Timeout: timeout, Reconcile: c.reconcile}.Run(ctx, c.queue)
 	return nil
@@ -168,22 +155,6 @@ func (c *Controller) targetChanged(before, after metav1.Object, of func(types.Na
 	}
 	for _, key := range c.referrers.of(of(keyOf(object))) {
 		c.queue.AddAfter(key, batchWindow)
-	}
-}
-
-// onChange turns an informer's three events into one function of before and after, of which one may be nil.
-func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
-	object := func(o any) metav1.Object {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		m, _ := o.(metav1.Object)
-		return m
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, object(o)) },
-		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
-		DeleteFunc: func(o any) { changed(object(o), nil) },
 	}
 }
 

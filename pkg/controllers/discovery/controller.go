@@ -22,6 +22,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
 )
 
@@ -108,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	upkeep := newUpkeep(c)
 	defer upkeep.queue.ShutDown()
 
-	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+	clusters := watch.Source{Informer: c.clusterInformer, Handler: cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initially bool) { c.added(obj, initially, upkeep) },
 		UpdateFunc: func(before, after any) {
 			was, okWas := before.(*v1alpha1.TalosCluster)
@@ -119,22 +120,15 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		},
 		DeleteFunc: c.deleted,
-	})
-	if err != nil {
-		return fmt.Errorf("discovery: watching TalosClusters: %w", err)
-	}
+	}}
 
-	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // it fails only for a stranger's registration
+	machines := watch.Source{Informer: c.machineInformer, Handler: upkeep.handler()}
 
-	machines, err := c.machineInformer.AddEventHandler(upkeep.handler())
-	if err != nil {
-		return fmt.Errorf("discovery: watching TalosMachines: %w", err)
-	}
+	stop, synced, err := watch.Follow(ctx, clusters, machines)
+	defer stop()
 
-	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // as above
-
-	if !cache.WaitForCacheSync(ctx.Done(), c.machineInformer.HasSynced, clusters.HasSynced, machines.HasSynced) {
-		return nil // stopped before it began
+	if err != nil || !synced {
+		return err
 	}
 
 	var running sync.WaitGroup

@@ -22,6 +22,7 @@ import (
 	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 )
 
 const (
@@ -93,7 +94,7 @@ func New(cfg Config) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("heartbeat"))
 	defer c.queue.ShutDown()
-	registration, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	controllers := watch.Source{Informer: c.informer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: c.enqueue,
 		UpdateFunc: func(before, after any) {
 			from, _ := before.(*v1alpha1.Controller)
@@ -104,13 +105,11 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		},
 		DeleteFunc: c.enqueue,
-	})
-	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
-	defer func() { _ = c.informer.RemoveEventHandler(registration) }()
-	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		return nil
+	}}
+	stop, synced, err := watch.Follow(ctx, controllers)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	var running sync.WaitGroup
 	for range workers {

@@ -2,7 +2,6 @@ package iomodule
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -24,6 +22,7 @@ import (
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/networkprobe"
 )
 
@@ -68,19 +67,13 @@ type Controller struct {
 	connections *connections
 	streams     *streams
 
-	sources []source
+	sources []watch.Source
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	// probes are the pods whose stream has to be looked at.
 	probes workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	mu        sync.Mutex
 	startedAt time.Time
-}
-
-// source is an informer and what its events mean here.
-type source struct {
-	informer cache.SharedIndexInformer
-	handler  cache.ResourceEventHandler
 }
 
 // New returns a controller; the informers it asks for are started by the caller, before or after.
@@ -106,12 +99,12 @@ func New(o Options) *Controller {
 		probes:      newQueue("iomodule-probes"),
 	}
 	c.streams = newStreams(o.Follow, o.Clock, c.queue.Add, c.enqueueModulesOf, o.Distrusted)
-	c.sources = []source{
-		{o.Modules.Informer(), onChange(c.moduleChanged)},
-		{o.Controllers.Informer(), onChange(c.controllerChanged)},
-		{o.Pods.Informer(), onChange(c.podChanged)},
-		{o.ConfigMaps.Informer(), onChange(c.configMapChanged)},
-		{o.Nodes.Informer(), onChange(c.nodeChanged)},
+	c.sources = []watch.Source{
+		watch.OnChange(o.Modules.Informer(), c.moduleChanged),
+		watch.OnChange(o.Controllers.Informer(), c.controllerChanged),
+		watch.OnChange(o.Pods.Informer(), c.podChanged),
+		watch.OnChange(o.ConfigMaps.Informer(), c.configMapChanged),
+		watch.OnChange(o.Nodes.Informer(), c.nodeChanged),
 	}
 	return c
 }
@@ -122,18 +115,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.begin()
 	defer c.queue.ShutDown()
 	defer c.probes.ShutDown()
-	var synced []cache.InformerSynced
-	for _, s := range c.sources {
-		registration, err := s.informer.AddEventHandler(s.handler)
-		if err != nil {
-			return fmt.Errorf("iomodule: %w", err)
-		}
-		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
-		synced = append(synced, registration.HasSynced)
-	}
 	// Without all of them a module would be Unknown for a moment only because its probe is not known yet.
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	stop, synced, err := watch.Follow(ctx, c.sources...)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 
 	var running sync.WaitGroup
@@ -349,22 +335,6 @@ func (c *Controller) configMapChanged(before, after metav1.Object) {
 	}
 	for _, module := range c.assignments.set(types.NamespacedName{Namespace: to.Namespace, Name: to.Name}, assignedBy(to)) {
 		c.queue.Add(module)
-	}
-}
-
-// onChange turns an informer's three events into one function of before and after, of which one may be nil.
-func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
-	object := func(o any) metav1.Object {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		m, _ := o.(metav1.Object)
-		return m
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, object(o)) },
-		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
-		DeleteFunc: func(o any) { changed(object(o), nil) },
 	}
 }
 

@@ -4,7 +4,6 @@ package machineconfiguration
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +17,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/maintenance"
@@ -95,36 +95,29 @@ func (c *Controller) Run(ctx context.Context) error {
 	q := work.NewQueue("machineconfiguration", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
-	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	machines := watch.Source{Informer: c.machineInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { enqueue(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if machineChanged(before, after) {
 				enqueue(q, after)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("machine configuration: watching TalosMachines: %w", err)
-	}
+	}}
 
-	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // it fails only for a stranger's registration
-
-	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	clusters := watch.Source{Informer: c.clusterInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { c.enqueueMachines(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if clusterChanged(before, after) {
 				c.enqueueMachines(q, after)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("machine configuration: watching TalosClusters: %w", err)
-	}
+	}}
 
-	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // as above
+	stop, synced, err := watch.Follow(ctx, machines, clusters)
+	defer stop()
 
-	if !cache.WaitForCacheSync(ctx.Done(), machines.HasSynced, clusters.HasSynced) {
-		return nil // stopped before it began
+	if err != nil || !synced {
+		return err
 	}
 
 	work.Workers{

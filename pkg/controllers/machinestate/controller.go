@@ -9,7 +9,6 @@ package machinestate
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,6 +22,7 @@ import (
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/talos/bundle"
 	"github.com/fieldplane/fieldplane/pkg/talos/machine"
@@ -111,7 +111,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	q := work.NewQueue("machinestate", firstRetry, lastRetry, c.clock)
 	defer q.ShutDown()
 
-	machines, err := c.machineInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	machines := watch.Source{Informer: c.machineInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { enqueue(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if machineChanged(before, after) {
@@ -129,29 +129,22 @@ func (c *Controller) Run(ctx context.Context) error {
 
 			c.enqueuePeers(q, obj)
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("machine state: watching TalosMachines: %w", err)
-	}
+	}}
 
-	defer c.machineInformer.RemoveEventHandler(machines) //nolint:errcheck // it fails only for a stranger's registration
-
-	clusters, err := c.clusterInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	clusters := watch.Source{Informer: c.clusterInformer, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { c.enqueueCluster(q, obj) },
 		UpdateFunc: func(before, after any) {
 			if clusterChanged(before, after) {
 				c.enqueueCluster(q, after)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("machine state: watching TalosClusters: %w", err)
-	}
+	}}
 
-	defer c.clusterInformer.RemoveEventHandler(clusters) //nolint:errcheck // as above
+	stop, synced, err := watch.Follow(ctx, machines, clusters)
+	defer stop()
 
-	if !cache.WaitForCacheSync(ctx.Done(), machines.HasSynced, clusters.HasSynced) {
-		return nil // stopped before it began
+	if err != nil || !synced {
+		return err
 	}
 
 	work.Workers{

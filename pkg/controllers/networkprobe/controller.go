@@ -2,7 +2,6 @@ package networkprobe
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -23,6 +22,7 @@ import (
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
 
@@ -72,14 +72,8 @@ type Controller struct {
 	modules     physicallisters.IOModuleLister
 	controllers physicallisters.ControllerLister
 
-	sources []source
+	sources []watch.Source
 	queue   workqueue.TypedRateLimitingInterface[string]
-}
-
-// source is an informer and what its events mean here.
-type source struct {
-	informer cache.SharedIndexInformer
-	handler  cache.ResourceEventHandler
 }
 
 // New returns a controller; the informers it asks for are started by the caller, before or after.
@@ -102,13 +96,13 @@ func New(o Options) *Controller {
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "networkprobe", Clock: o.Clock},
 		),
 	}
-	c.sources = []source{
-		{o.Modules.Informer(), onChange(c.moduleChanged)},
-		{o.Pods.Informer(), onChange(c.ownChanged)},
-		{o.ConfigMaps.Informer(), onChange(c.ownChanged)},
-		{o.Nodes.Informer(), onChange(c.nodeChanged)},
-		{o.Controllers.Informer(), onChange(c.controllerChanged)},
-		{o.Namespaces.Informer(), cache.ResourceEventHandlerFuncs{}},
+	c.sources = []watch.Source{
+		watch.OnChange(o.Modules.Informer(), c.moduleChanged),
+		watch.OnChange(o.Pods.Informer(), c.ownChanged),
+		watch.OnChange(o.ConfigMaps.Informer(), c.ownChanged),
+		watch.OnChange(o.Nodes.Informer(), c.nodeChanged),
+		watch.OnChange(o.Controllers.Informer(), c.controllerChanged),
+		{Informer: o.Namespaces.Informer(), Handler: cache.ResourceEventHandlerFuncs{}},
 	}
 	return c
 }
@@ -117,17 +111,10 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("networkprobe"))
 	defer c.queue.ShutDown()
-	var synced []cache.InformerSynced
-	for _, s := range c.sources {
-		registration, err := s.informer.AddEventHandler(s.handler)
-		if err != nil {
-			return fmt.Errorf("networkprobe: %w", err)
-		}
-		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
-		synced = append(synced, registration.HasSynced)
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	stop, synced, err := watch.Follow(ctx, c.sources...)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	var running sync.WaitGroup
 	for range workers {
@@ -239,21 +226,5 @@ func (c *Controller) nodeChanged(before, after metav1.Object) {
 			woken[pod.Namespace] = true
 			c.enqueue(pod.Namespace)
 		}
-	}
-}
-
-// onChange turns an informer's three events into one function of before and after, of which one may be nil.
-func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
-	object := func(o any) metav1.Object {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		m, _ := o.(metav1.Object)
-		return m
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, object(o)) },
-		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
-		DeleteFunc: func(o any) { changed(object(o), nil) },
 	}
 }

@@ -72,7 +72,7 @@ func TestWhatWakesANamespace(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			handler := p.c.sources[tc.source].handler
+			handler := p.c.sources[tc.source].Handler
 			switch {
 			case tc.before == nil:
 				handler.OnAdd(tc.after, false)

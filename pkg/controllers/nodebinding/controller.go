@@ -31,6 +31,7 @@ import (
 	informers "github.com/fieldplane/fieldplane/generated/informers/talos/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	listers "github.com/fieldplane/fieldplane/generated/listers/talos/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 )
 
 const (
@@ -105,21 +106,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		DeleteFunc: func(any) { queue.AddAfter(everything{}, gather) },
 	}
 
-	var synced []cache.InformerSynced
-
+	var sources []watch.Source
 	for _, informer := range c.watched {
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return fmt.Errorf("node binding: watching: %w", err)
-		}
-
-		defer informer.RemoveEventHandler(registration) //nolint:errcheck // it fails only for a stranger's registration
-
-		synced = append(synced, registration.HasSynced)
+		sources = append(sources, watch.Source{Informer: informer, Handler: handler})
 	}
 
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil // stopped before it began
+	stop, synced, err := watch.Follow(ctx, sources...)
+	defer stop()
+
+	if err != nil || !synced {
+		return err
 	}
 
 	var running sync.WaitGroup

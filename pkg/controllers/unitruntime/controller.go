@@ -8,7 +8,6 @@ package unitruntime
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +29,7 @@ import (
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/hosted"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/controllers/probepod"
 )
@@ -90,16 +90,10 @@ type Controller struct {
 	modules        physicallisters.IOModuleLister
 
 	facts   *facts
-	sources []source
+	sources []watch.Source
 	queue   work.Queue
 	// wake has Units looked at soon.
 	wake func(units ...types.NamespacedName)
-}
-
-// source is an informer and what its events mean here.
-type source struct {
-	informer cache.SharedIndexInformer
-	handler  cache.ResourceEventHandler
 }
 
 // New returns a controller; the informers it asks for are started by the caller, before or after.
@@ -127,15 +121,15 @@ func New(o Options) *Controller {
 		queue:          work.NewQueue("unitruntime", firstRetry, lastRetry, o.Clock),
 	}
 	c.wake = c.enqueue
-	c.sources = []source{
-		{o.Units.Informer(), onChange(c.unitChanged)},
-		{o.ControlModules.Informer(), onChange(c.controlModuleChanged)},
-		{o.Modules.Informer(), onChange(c.moduleChanged)},
-		{o.Pods.Informer(), onChange(c.ownChanged)},
-		{o.ConfigMaps.Informer(), onChange(c.ownChanged)},
-		{o.ProbePods.Informer(), onChange(c.probeChanged)},
-		{o.Nodes.Informer(), onChange(c.nodeChanged)},
-		{o.Namespaces.Informer(), cache.ResourceEventHandlerFuncs{}},
+	c.sources = []watch.Source{
+		watch.OnChange(o.Units.Informer(), c.unitChanged),
+		watch.OnChange(o.ControlModules.Informer(), c.controlModuleChanged),
+		watch.OnChange(o.Modules.Informer(), c.moduleChanged),
+		watch.OnChange(o.Pods.Informer(), c.ownChanged),
+		watch.OnChange(o.ConfigMaps.Informer(), c.ownChanged),
+		watch.OnChange(o.ProbePods.Informer(), c.probeChanged),
+		watch.OnChange(o.Nodes.Informer(), c.nodeChanged),
+		{Informer: o.Namespaces.Informer(), Handler: cache.ResourceEventHandlerFuncs{}},
 	}
 	return c
 }
@@ -144,18 +138,11 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("unitruntime"))
 	defer c.queue.ShutDown()
-	var synced []cache.InformerSynced
-	for _, s := range c.sources {
-		registration, err := s.informer.AddEventHandler(s.handler)
-		if err != nil {
-			return fmt.Errorf("unitruntime: %w", err)
-		}
-		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
-		synced = append(synced, registration.HasSynced)
-	}
 	// Before it has heard of all of them, a config would lack the rest, and who shares a device would not be known.
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	stop, synced, err := watch.Follow(ctx, c.sources...)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	work.Workers{Kind: "unit", Count: workers, Timeout: timeout, Reconcile: c.reconcile}.Run(ctx, c.queue)
 	return nil
@@ -271,22 +258,6 @@ func (c *Controller) nodeChanged(before, after metav1.Object) {
 func sameSpec(before, after metav1.Object) bool {
 	return before != nil && after != nil && before.GetUID() == after.GetUID() && before.GetGeneration() == after.GetGeneration() &&
 		before.GetResourceVersion() != after.GetResourceVersion() && (before.GetDeletionTimestamp() == nil) == (after.GetDeletionTimestamp() == nil)
-}
-
-// onChange turns an informer's three events into one function of before and after, of which one may be nil.
-func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
-	object := func(o any) metav1.Object {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		m, _ := o.(metav1.Object)
-		return m
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, object(o)) },
-		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
-		DeleteFunc: func(o any) { changed(object(o), nil) },
-	}
 }
 
 func keyOf(object metav1.Object) types.NamespacedName {

@@ -89,7 +89,7 @@ func TestWhatWakesAUnit(t *testing.T) {
 					woken[unit.Name] = true
 				}
 			}
-			handler := p.c.sources[tc.source].handler
+			handler := p.c.sources[tc.source].Handler
 			switch {
 			case tc.before == nil:
 				handler.OnAdd(tc.after, false)

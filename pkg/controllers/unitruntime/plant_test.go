@@ -145,11 +145,11 @@ func (p *plant) remove(objects ...metav1.Object) {
 func (p *plant) kind(object metav1.Object) (string, cache.ResourceEventHandler) {
 	switch object.(type) {
 	case *v1alpha1.Unit:
-		return "units", p.c.sources[0].handler
+		return "units", p.c.sources[0].Handler
 	case *v1alpha1.ControlModule:
-		return "controlmodules", p.c.sources[1].handler
+		return "controlmodules", p.c.sources[1].Handler
 	default:
-		return "iomodules", p.c.sources[2].handler
+		return "iomodules", p.c.sources[2].Handler
 	}
 }
 

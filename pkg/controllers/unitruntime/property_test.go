@@ -146,7 +146,7 @@ func (w *world) happens() {
 		if err := w.p.host.CoreV1().Pods(ns).Delete(context.Background(), pod.Name, metav1.DeleteOptions{}); err != nil {
 			w.p.t.Fatal(err)
 		}
-		w.p.c.sources[3].handler.OnDelete(pod)
+		w.p.c.sources[3].Handler.OnDelete(pod)
 	}
 }
 
@@ -167,9 +167,9 @@ func (w *world) probe() {
 		w.p.t.Fatal(err)
 	}
 	if there {
-		w.p.c.sources[5].handler.OnDelete(old)
+		w.p.c.sources[5].Handler.OnDelete(old)
 	}
-	w.p.c.sources[5].handler.OnAdd(is, false)
+	w.p.c.sources[5].Handler.OnAdd(is, false)
 }
 
 // reconcile looks at the Units that were woken; one that fails stays woken.

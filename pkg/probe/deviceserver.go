@@ -145,17 +145,26 @@ func exchanged() *driver.Error {
 	return &driver.Error{Reason: driver.ReasonNotMeasured, Err: errors.New("the module's specification is being exchanged")}
 }
 
+// ofSharing is an error of a shared use: what ended with the supervisor says nothing of the device.
+func ofSharing(s *supervisor, err error) error {
+	if err != nil && s.sharing.ctx.Err() != nil {
+		return exchanged()
+	}
+	return err
+}
+
 func (p *Probe) checkShared(ctx context.Context, uid string) (driver.Answer, error) {
 	s, ctx, leave, err := p.share(ctx, uid)
 	if err != nil {
 		return driver.Answer{}, err
 	}
 	defer leave()
-	answer, err := s.check(ctx)
-	if err != nil && s.sharing.ctx.Err() != nil {
-		err = exchanged()
+	if err := s.turns.beginRead(ctx); err != nil {
+		return driver.Answer{}, ofSharing(s, err)
 	}
-	return answer, err
+	answer, err := s.check(ctx)
+	s.turns.endRead(err)
+	return answer, ofSharing(s, err)
 }
 
 func (p *Probe) readShared(ctx context.Context, uid string, channels []api.Channel) ([]api.Sample, error) {
@@ -168,15 +177,16 @@ func (p *Probe) readShared(ctx context.Context, uid string, channels []api.Chann
 	for i, c := range channels {
 		asked[i] = c.Driver()
 	}
+	if err := s.turns.beginRead(ctx); err != nil {
+		return nil, ofSharing(s, err)
+	}
 	samples, err := func() (samples []driver.Sample, err error) {
 		defer s.recover(&err)
 		return s.device.Read(ctx, asked)
 	}()
+	s.turns.endRead(err)
 	if err != nil {
-		if s.sharing.ctx.Err() != nil {
-			err = exchanged()
-		}
-		return nil, err
+		return nil, ofSharing(s, err)
 	}
 	told := make([]api.Sample, len(samples))
 	for i, sample := range samples {

@@ -206,6 +206,7 @@ func (p *Probe) begin(e exchange) {
 		},
 		discovery: discovery{places: p.discoveries, catalogue: p.catalogue, outcomes: make(chan discovered, 1)},
 		sharing:   newSharing(),
+		turns:     newPrecedence(),
 	}
 	s.generation.Store(m.Generation)
 	s.state = unmeasured(m, p.options.Clock.Now())

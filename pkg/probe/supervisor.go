@@ -35,7 +35,8 @@ const (
 // supervisor measures one module. The device is used by its goroutine, by that of its discovery, and by whoever joins sharing.
 //
 // Times, with the defaults (period 1 s, timeout 1 s, thresholds 3 and 2), which P-16 rests on:
-//   - silent → Fault: up to 1 s to the next check, then three checks of 1 s each that follow one another: at most 4 s;
+//   - silent → Fault: up to 1 s to the next check, or to the end of a reader that met the silence first, then three checks of 1 s
+//     each that follow one another: at most 4 s;
 //   - back → Online: up to 2 s of backoff and 1 s of a check under way, then 5 s stable, told by the check after: at most 9 s;
 //   - first contact → Online: up to 1 s of jitter, and the second check 1 s later: at most 2 s.
 type supervisor struct {
@@ -52,6 +53,7 @@ type supervisor struct {
 	debounce  debounce
 	discovery discovery
 	sharing   *sharing
+	turns     *precedence
 	writes    *writeOrder
 
 	// generation is that of the newest entry that asks for the same as module does.
@@ -137,7 +139,8 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// wait is the time until the next check, in which discoveries may end; false when the supervisor does.
+// wait is the time until the next check, in which discoveries may end, and which ends at once when a reader met silence; false
+// when the supervisor ends.
 func (s *supervisor) wait(ctx context.Context, d time.Duration) bool {
 	timer := s.clock.NewTimer(d)
 	defer timer.Stop()
@@ -147,6 +150,8 @@ func (s *supervisor) wait(ctx context.Context, d time.Duration) bool {
 			return false
 		case o := <-s.discovery.outcomes:
 			s.settleDiscovery(s.clock.Now(), o)
+		case <-s.turns.soon:
+			return true
 		case <-timer.C():
 			return true
 		}
@@ -173,9 +178,12 @@ func (s *supervisor) staleAfter() time.Duration {
 
 // step is one check and what follows from it.
 func (s *supervisor) step(ctx context.Context) {
-	checkCtx, cancel := context.WithTimeout(ctx, checkBound*s.module.Spec.Probe.Timeout.Duration)
+	timeout := s.module.Spec.Probe.Timeout.Duration
+	checkCtx, cancel := context.WithTimeout(ctx, checkBound*timeout)
+	s.turns.beginCheck(checkCtx, s.clock, timeout)
 	started := s.clock.Now()
 	answer, err := s.check(checkCtx)
+	s.turns.endCheck(err)
 	cancel()
 	if ctx.Err() != nil {
 		return

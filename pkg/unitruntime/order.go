@@ -129,6 +129,9 @@ func (r *Runtime) setRegime(next regime) {
 	}
 	r.regime = next
 	r.epoch++
+	if next.permission == writesOfUsers {
+		r.running = r.order.Revision
+	}
 	for f := range r.inFlight {
 		f.cancel()
 	}

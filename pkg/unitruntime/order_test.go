@@ -318,3 +318,46 @@ func TestTheStateFile(t *testing.T) {
 		}
 	})
 }
+
+// A request may be on its way for longer than a hold takes.
+//
+// Req: P-16b
+func TestAWriteThatWasAcceptedBeforeAHoldIsNotCarriedOutAfterTheNextStart(t *testing.T) {
+	bubble(t, func(t *testing.T, s *site) {
+		defer s.keepAlive()()
+		io, _ := plant(s)
+		after(5 * time.Second)
+		write := func(revision int64) *api.Error {
+			_, failure := s.Write(t.Context(), api.WriteRequest{UID: "unit-1", Revision: revision, Writes: []api.TagWrite{
+				{TagKey: api.TagKey{ControlModule: "m", Name: "set"}, Value: "77"},
+			}})
+			return failure
+		}
+		s.order(10, isa88.Running, "")
+		// Each write that is recorded changes the Unit, and what is told of it.
+		s.order(14, isa88.Running, "")
+		for _, revision := range []int64{11, 14, 15} {
+			if failure := write(revision); failure != nil {
+				t.Errorf("a write of revision %d: %v", revision, failure)
+			}
+		}
+		for i, away := range []isa88.State{isa88.Holding, isa88.Stopping, isa88.Aborting, isa88.Pausing, isa88.Idle} {
+			began := int64(100 * (i + 1))
+			s.order(began, away, "e")
+			after(time.Second)
+			s.order(began+1, isa88.Running, "")
+			io.with(func(d *fakeDevice) { d.values["set"] = int16(0) })
+			if failure := write(began - 1); failure == nil || failure.Code != http.StatusConflict {
+				t.Errorf("a write from before %s: %v", away, failure)
+			}
+			io.with(func(d *fakeDevice) {
+				if d.values["set"] != int16(0) {
+					t.Errorf("after %s the device has %v", away, d.values["set"])
+				}
+			})
+			if failure := write(began + 1); failure != nil {
+				t.Errorf("a write of now: %v", failure)
+			}
+		}
+	})
+}

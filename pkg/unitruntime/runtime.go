@@ -67,7 +67,9 @@ type Runtime struct {
 	// regime and its number, and whether the state file has what it follows from.
 	regime regime
 	epoch  uint64
-	stored bool
+	// running is the revision of the order by which users may write in this epoch.
+	running int64
+	stored  bool
 	// inFlight are the writes that a driver has and that have not ended.
 	inFlight map[*flight]struct{}
 	// holds are the hold values by module, in the order of the tags; required are the modules that a tag names.

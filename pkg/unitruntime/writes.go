@@ -120,6 +120,8 @@ func (r *Runtime) writeRefusal(request api.WriteRequest) *api.Error {
 		return conflict("the Unit is %s, and is written to only while it is Running", r.order.State)
 	case r.regime.permission != writesOfUsers:
 		return conflict("the order to run is being stored")
+	case request.Revision != 0 && request.Revision < r.running:
+		return conflict("the Unit was started again since the writes were accepted; write again if they are still meant")
 	default:
 		return nil
 	}

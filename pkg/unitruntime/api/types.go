@@ -170,7 +170,11 @@ type TagKey struct {
 // WriteRequest asks for values to be written. It is refused as a whole, with 409, unless the order in force is of the same UID, its
 // state is Running, and nothing is latched.
 type WriteRequest struct {
-	UID    string     `json:"uid"`
+	UID string `json:"uid"`
+	// Revision is that of the Unit in which the writes were recorded while it was Running. If the Unit was held or stopped since, and
+	// runs again by an order of a higher one, the request is refused: it was on its way for too long. 0 is not judged.
+	Revision int64 `json:"revision,omitempty"`
+
 	Writes []TagWrite `json:"writes"`
 }
 

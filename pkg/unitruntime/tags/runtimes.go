@@ -107,7 +107,7 @@ func (r *Runtimes) WriteTags(ctx context.Context, unit *physical.Unit, writes []
 	if err != nil {
 		return all(writes, api.WriteResult{Message: err.Error()})
 	}
-	response, err := client.WriteTags(ctx, api.WriteRequest{UID: string(unit.UID), Writes: writes})
+	response, err := client.WriteTags(ctx, api.WriteRequest{UID: string(unit.UID), Revision: revisionOf(unit), Writes: writes})
 	var (
 		refused *api.Error
 		unsent  *peer.ConnectError
@@ -121,6 +121,15 @@ func (r *Runtimes) WriteTags(ctx context.Context, unit *physical.Unit, writes []
 		return all(writes, api.WriteResult{Message: "the runtime does not answer: " + unsent.Error()})
 	}
 	return all(writes, api.WriteResult{Uncertain: true, Message: "no answer of the runtime: " + err.Error()})
+}
+
+// revisionOf is the resourceVersion as the controllers' orders have it, 0 if it is none.
+func revisionOf(unit *physical.Unit) int64 {
+	revision, err := strconv.ParseInt(unit.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
 }
 
 func all(writes []api.TagWrite, result api.WriteResult) []api.WriteResult {

@@ -53,7 +53,7 @@ func (s *scripted) WriteTags(_ context.Context, request api.WriteRequest) (*api.
 }
 
 func unit(pod string) *physical.Unit {
-	return &physical.Unit{ObjectMeta: metav1.ObjectMeta{Namespace: "site-a", Name: "mixer", UID: "u-1"}, Status: physical.UnitStatus{RuntimePodName: pod}}
+	return &physical.Unit{ObjectMeta: metav1.ObjectMeta{Namespace: "site-a", Name: "mixer", UID: "u-1", ResourceVersion: "42"}, Status: physical.UnitStatus{RuntimePodName: pod}}
 }
 
 func pod(edits ...func(*corev1.Pod)) *corev1.Pod {
@@ -157,7 +157,7 @@ func TestWhichErrorsLeaveAWriteUncertain(t *testing.T) {
 		if len(results) != 2 || results[1].Name != "b" || results[0].Uncertain != test.uncertain || results[0].Done || results[0].Message == "" {
 			t.Errorf("%s: %+v", name, results)
 		}
-		if said.request.UID != "u-1" || len(said.request.Writes) != 2 {
+		if said.request.UID != "u-1" || said.request.Revision != 42 || len(said.request.Writes) != 2 {
 			t.Errorf("%s: asked %+v", name, said.request)
 		}
 		if _, err := runtimes.Tags(t.Context(), unit("unit-runtime-mixer")); !test.explained(err) {

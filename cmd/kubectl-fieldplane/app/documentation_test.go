@@ -54,7 +54,7 @@ func TestEveryDocumentedCommandWorks(t *testing.T) {
 				s.then(t, func(c *v1alpha1.TalosCluster) { c.Status.Discovery = sweep(0, 1) })
 				s.units(func(command *physical.UnitCommand) (*physical.UnitCommand, error) {
 					return done(destination(command.Spec.Command))(command)
-				}, &physical.UnitTags{}, nil)
+				}, mixerTags(), nil)
 				s.interrupted = slices.Contains(args, "-w")
 				s.run(t, args...).wantOK(t)
 			})

@@ -315,6 +315,7 @@ func unitAlarms(unit *physical.Unit) (alarms []string, urgent bool) {
 		{conditionRestored, metav1.ConditionTrue, true},
 		// Unknown is when the runtime does not answer, which has a column of its own.
 		{conditionRuntimeConnected, metav1.ConditionFalse, true},
+		{conditionRuntimeDeployed, metav1.ConditionFalse, true},
 	} {
 		if found := findCondition(unit, of.kind, of.status); found != nil {
 			alarms, urgent = append(alarms, cmp.Or(found.Reason, of.kind)), urgent || of.urgent

@@ -48,7 +48,8 @@ func ailing() []runtime.Object {
 			func(u *physical.Unit) {
 				u.Status.LastCommand = &physical.UnitCommandRecord{Command: physical.CommandRestart, Actor: "bob", Time: ago(time.Minute), Outcome: physical.CommandAccepted}
 			}),
-		unit("d-unsure", unitCondition(conditionEquipmentHealthy, metav1.ConditionUnknown, "ModuleUnknown", "plc-9"), unitCondition(conditionRuntimeReady, metav1.ConditionFalse, "RuntimeUnreachable", "")),
+		unit("d-unsure", unitCondition(conditionEquipmentHealthy, metav1.ConditionUnknown, "ModuleUnknown", "plc-9"), unitCondition(conditionRuntimeReady, metav1.ConditionFalse, "RuntimeUnreachable", ""),
+			unitCondition(conditionRuntimeDeployed, metav1.ConditionFalse, "RuntimeUnschedulable", "")),
 		unit("e-stuck", inState(physical.UnitHolding), func(u *physical.Unit) {
 			u.Status.Hold = &physical.UnitHold{Cause: physical.HoldCauseOperator, Causes: []physical.UnitHoldCause{{Cause: physical.HoldCauseOperator, Actor: "alice\x1b"}}}
 		}, unitCondition(conditionTransientTimeout, metav1.ConditionTrue, "HoldTimeout", ""), unitCondition(conditionHoldValuesWritten, metav1.ConditionFalse, "HoldValuesRefused", "")),
@@ -90,7 +91,7 @@ UNIT           STATE     SINCE   MODE        HELD BY                            
 e-stuck        Holding   120m    Automatic   Operator alice`+"\uFFFD"+`                                 ready                TransientStateTimeout, HoldValuesRefused
 f-aborted      Aborted   120m    Automatic   <none>                                          ready                <none>
 c-held         Held      5m      Automatic   IOModuleFault: plc-1, plc-2, plc-3 and 1 more   ready                ModuleFault, RESTART not carried out yet
-d-unsure       Running   120m    Automatic   <none>                                          RuntimeUnreachable   ModuleUnknown
+d-unsure       Running   120m    Automatic   <none>                                          RuntimeUnreachable   ModuleUnknown, RuntimeUnschedulable
 g-overridden   Running   120m    Automatic   <none>                                          ready                1 passed over
 b-runs         Running   120m    Automatic   <none>                                          ready                <none>
 a-idle         Idle      120m    Automatic   <none>                                          ready                <none>

@@ -119,34 +119,64 @@ func (c *tagsCommand) show(ctx context.Context) error {
 	if err != nil {
 		return c.attempt("get").explain(err)
 	}
+	missing := c.missing(tags.Items)
 	tags.Items = slices.DeleteFunc(tags.Items, func(tag v1alpha1.TagValue) bool { return !c.shows(tag.ControlModule, tag.Name) })
 	switch c.output {
 	case "json", "yaml":
-		return c.printObject(tags)
+		if err := c.printObject(tags); err != nil {
+			return err
+		}
+		return missing
 	case "name":
 		for _, tag := range tags.Items {
 			fmt.Fprintln(c.Out, clean(tagName(tag.ControlModule, tag.Name)))
 		}
-		return nil
+		return missing
 	}
 	if len(tags.Items) == 0 {
-		c.explainEmpty()
-		return nil
+		if missing == nil {
+			c.explainEmpty()
+		}
+		return missing
 	}
 	to := c.display()
 	table := tagGrid(tags.Items, c.clock.Now(), c.output == "wide", true)
 	for _, line := range table.lines(c.noHeaders) {
 		fmt.Fprintln(c.Out, line.render(0, to.colours))
 	}
-	return nil
+	return missing
 }
 
+// explainEmpty says why there is nothing to show. What is watched may still come.
 func (c *tagsCommand) explainEmpty() {
 	if len(c.only) > 0 {
-		fmt.Fprintf(c.ErrOut, "Unit %s has no such tag. See which it has: kubectl fieldplane -n %s tags %s -o name\n", c.unit, c.namespace, c.unit)
+		fmt.Fprintf(c.ErrOut, "Unit %s has no such tag now. See which it has: kubectl fieldplane -n %s tags %s -o name\n", c.unit, c.namespace, c.unit)
 		return
 	}
 	fmt.Fprintf(c.ErrOut, "Unit %s has no tags: no ControlModule whose unitRef names it declares any.\n", c.unit)
+}
+
+// missing is the failure to show what was named and is not there; nil if all is. A name with a typo must not look like a tag
+// without a value to whoever reads the output with a program.
+func (c *tagsCommand) missing(tags []v1alpha1.TagValue) error {
+	var names []string
+	for _, only := range c.only {
+		if slices.ContainsFunc(tags, func(tag v1alpha1.TagValue) bool {
+			return only.ControlModule == tag.ControlModule && (only.Name == "" || only.Name == tag.Name)
+		}) {
+			continue
+		}
+		name := only.ControlModule
+		if only.Name != "" {
+			name = tagName(only.ControlModule, only.Name)
+		}
+		names = append(names, clean(name))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return told(fmt.Sprintf("Unit %s has no tag of this name: %s", c.unit, strings.Join(names, ", ")),
+		fmt.Sprintf("See which it has: kubectl fieldplane -n %s tags %s -o name", c.namespace, c.unit))
 }
 
 func (c *tagsCommand) printObject(tags *v1alpha1.UnitTags) error {

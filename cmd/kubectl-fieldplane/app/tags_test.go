@@ -83,8 +83,22 @@ valve-1/open    <none>    <none>   Bad         Bad_NoCommunication         <none
 func TestTagsThatAreNoneSayWhy(t *testing.T) {
 	s := newSession(mixer()).units(nil, &v1alpha1.UnitTags{}, nil).run(t, "tags", "mixer").wantOK(t)
 	wantContains(t, s.errOut, "Unit mixer has no tags: no ControlModule whose unitRef names it declares any.\n")
-	s = newSession(mixer()).units(nil, mixerTags(), nil).run(t, "tags", "mixer", "pump-4").wantOK(t)
-	wantContains(t, s.errOut, "Unit mixer has no such tag.")
+	for _, test := range []struct {
+		args      []string
+		out, told string
+	}{
+		{[]string{"pump-4"}, "", "error: Unit mixer has no tag of this name: pump-4\nSee which it has: kubectl fieldplane -n site-a tags mixer -o name\n"},
+		{[]string{"pump-3/sped", "pump-3/speed", "pump-4/speed"}, "pump-3/speed", "error: Unit mixer has no tag of this name: pump-3/sped, pump-4/speed\n"},
+		{[]string{"pump-3/sped", "-o", "name"}, "", "no tag of this name: pump-3/sped\n"},
+		{[]string{"pump-3/sped", "-o", "json"}, `"kind": "UnitTags"`, "no tag of this name: pump-3/sped\n"},
+	} {
+		s = newSession(mixer()).units(nil, mixerTags(), nil).run(t, append([]string{"tags", "mixer"}, test.args...)...)
+		wantContains(t, s.out, test.out)
+		wantContains(t, s.errOut, test.told)
+		if s.code != exitFailed {
+			t.Errorf("%q: exit code %d", test.args, s.code)
+		}
+	}
 }
 
 // Req: A-03, A-05

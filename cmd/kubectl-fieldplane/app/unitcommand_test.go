@@ -68,6 +68,10 @@ unit.physical.fieldplane.dev/mixer is Running
 		wantContains(t, s.out, "State:       Stopped, for 120m\n", "\n\nunit.physical.fieldplane.dev/mixer: "+strings.ToUpper(command)+" is carried out; it is "+string(state)+"\n")
 	}
 
+	s = newSession(mixer(inState(v1alpha1.UnitStopped), unitCondition(conditionRuntimeDeployed, metav1.ConditionFalse, "RuntimeUnschedulable", "no node with zone=z\x1b"))).
+		units(done(v1alpha1.UnitIdle), nil, nil).run(t, "reset", "mixer").wantOK(t)
+	wantContains(t, s.out, "Runtime's pod:   RuntimeUnschedulable no node with zone=z\uFFFD\n")
+
 	s = newSession(mixer()).units(done(v1alpha1.UnitRunning), nil, nil)
 	s.client.PrependReactor("get", "units", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(v1alpha1.Resource("units"), "mixer", errors.New("no"))
@@ -276,7 +280,7 @@ func TestACommandIsFollowedToWhereItLeads(t *testing.T) {
 				unitCondition(conditionHoldValuesWritten, metav1.ConditionFalse, "HoldValuesRefused", "not taken: pump-3/speed")(u)
 			}}, code: exitUnfinished,
 			wants: []string{"\rit is Holding; waiting for Held: HoldValuesRefused not taken: pump-3/speed",
-				"error: HOLD is carried out, and the Unit is still Holding after 2s: HoldValuesRefused not taken: pump-3/speed\nIt goes on by itself."}},
+				"error: HOLD is carried out, and the Unit is still Holding after 2s: HoldValuesRefused not taken: pump-3/speed\nIt is tried again every second, and stays so until a device takes it or the tag is corrected."}},
 		{name: "and told what was not taken", args: []string{"hold", "mixer"}, answer: done(v1alpha1.UnitHolding),
 			then: []func(*v1alpha1.Unit){func(u *v1alpha1.Unit) {
 				u.Status.State = v1alpha1.UnitHeld

@@ -194,7 +194,11 @@ func (c *unitCommand) timedOut(unit *v1alpha1.Unit, done bool, toward v1alpha1.U
 			what += ": " + why
 		}
 	}
-	return unfinished(what, "It goes on by itself. "+c.seeUnit())
+	goesOn := "It goes on by itself. "
+	if found := findCondition(unit, conditionHoldValuesWritten, metav1.ConditionFalse); found != nil && found.Reason == reasonHoldValuesRefused {
+		goesOn = "It is tried again every second, and stays so until a device takes it or the tag is corrected. "
+	}
+	return unfinished(what, goesOn+c.seeUnit())
 }
 
 func (c *unitCommand) interrupted(done bool, state, toward v1alpha1.UnitState) error {
@@ -217,7 +221,11 @@ const (
 	conditionHoldValuesWritten = "HoldValuesWritten"
 	conditionRuntimeConnected  = "RuntimeDevicesConnected"
 	conditionRestored          = "Restored"
+	conditionRuntimeDeployed   = "RuntimeDeployed"
 )
+
+// reasonHoldValuesRefused is the one reason of HoldValuesWritten that does not pass without somebody.
+const reasonHoldValuesRefused = "HoldValuesRefused"
 
 // findCondition returns a Unit's condition of this status; nil if there is none, or no Unit.
 func findCondition(unit *v1alpha1.Unit, kind string, status metav1.ConditionStatus) *metav1.Condition {

@@ -46,6 +46,9 @@ func (c *unitCommand) show(ctx context.Context) error {
 			line(of.name, value)
 		}
 	}
+	if found := findCondition(unit, conditionRuntimeDeployed, metav1.ConditionFalse); found != nil {
+		line("Runtime's pod", clean(strings.TrimSpace(found.Reason+" "+found.Message)))
+	}
 	if last := status.LastCommand; last != nil {
 		line("Last command", describeRecord(last, now))
 	}

@@ -10,9 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -305,34 +303,6 @@ func TestTheAPIIsClosedToOtherNamespaces(t *testing.T) {
 	}
 }
 
-func TestAProbeWithoutUsableCertificatesIsNotReady(t *testing.T) {
-	ca, dir := probetest.NewAuthority(t), t.TempDir()
-	credentials := api.FileCredentials(dir, func(error) {})
-	if err := checkCredentials(credentials, namespace); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("without files: %v, want that they do not exist", err)
-	}
-	ca.Write(t, dir, ca.Namespace(t, "site-b"))
-	if err := checkCredentials(credentials, namespace); err == nil {
-		t.Error("ready with another namespace's certificate")
-	}
-	ca.Write(t, dir, ca.Namespace(t, namespace))
-	if err := checkCredentials(credentials, namespace); err != nil {
-		t.Errorf("with its own certificate: %v", err)
-	}
-}
-
-func TestAnAddressInUseIsToldByItsFlag(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	o := &Options{Config: "c", TLSDir: "t", Namespace: namespace, Listen: "127.0.0.1:0", HealthListen: l.Addr().String()}
-	if err := Run(t.Context(), o, logr.Discard()); err == nil || !strings.Contains(err.Error(), "--health-listen") {
-		t.Errorf("error %v, want one that names --health-listen", err)
-	}
-}
-
 // Req: P-11
 func TestTheProgramEndsAtOnceWithStreamsOpen(t *testing.T) {
 	d := device(t, 1)
@@ -353,38 +323,6 @@ func TestTheProgramEndsAtOnceWithStreamsOpen(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %s to end", took)
 	}
-}
-
-// Req: P-11 (whoever reaches the pod cannot make it look dead)
-func TestAPeerThatKeepsSilentLosesItsConnection(t *testing.T) {
-	p := start(t, config())
-	if limit := debug.SetMemoryLimit(-1); os.Getenv("GOMEMLIMIT") == "" && limit != memoryLimit {
-		t.Errorf("the memory limit is %d", limit)
-	}
-	var all sync.WaitGroup
-	for name, sent := range map[string]string{
-		"nothing":              "",
-		"half a header":        "GET /livez HTTP/1.1\r\nHost: x\r\n",
-		"a body that is late":  "GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
-		"a chunk that is late": "POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-	} {
-		for _, to := range []string{p.health, p.address} {
-			all.Go(func() {
-				conn, err := net.Dial("tcp", to)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer func() { _ = conn.Close() }()
-				_, _ = io.WriteString(conn, sent)
-				_ = conn.SetDeadline(time.Now().Add(2 * bodyTimeout))
-				if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("who sends %s still has the connection after %s", name, 2*bodyTimeout)
-				}
-			})
-		}
-	}
-	all.Wait()
 }
 
 // Req: P-06, P-11

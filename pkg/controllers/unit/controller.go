@@ -2,14 +2,12 @@ package unit
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -19,6 +17,7 @@ import (
 	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
 	physicalinformers "github.com/fieldplane/fieldplane/generated/informers/physical/v1alpha1"
 	physicallisters "github.com/fieldplane/fieldplane/generated/listers/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/internal/watch"
 	"github.com/fieldplane/fieldplane/pkg/controllers/internal/work"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
@@ -64,7 +63,6 @@ type Controller struct {
 	// began is when its Run did.
 	began      time.Time
 	confirmed  func(types.NamespacedName, types.UID) bool
-	recorder   record.EventRecorder
 	wall       func() time.Time
 	newEpisode func() string
 
@@ -78,27 +76,24 @@ type Controller struct {
 	// storeSilent: the last look past the watches had no answer.
 	storeSilent atomic.Bool
 
-	sources []source
+	sources []watch.Source
 	urgency *urgency
 	queue   work.Queue
-}
-
-// source is an informer and what its events mean here.
-type source struct {
-	informer cache.SharedIndexInformer
-	handler  cache.ResourceEventHandler
+	// announcements are what is still to be told of what was stored.
+	announcements *announcements
 }
 
 // New returns a controller that does nothing before Run, and has the runtimes tell it of changes.
 func New(o Options) *Controller {
 	c := &Controller{
-		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, recorder: o.Recorder, clock: o.Clock, wall: o.Wall, newEpisode: o.NewEpisode,
+		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, clock: o.Clock, wall: o.Wall, newEpisode: o.NewEpisode,
 		units: o.Units.Lister(), modules: o.Modules.Lister(),
 		required:    newRequired(),
 		newestUnits: newNewest[*v1alpha1.Unit](), newestModules: newNewest[*v1alpha1.IOModule](),
 		unitsSeen: newSightings(o.Clock), modulesSeen: newSightings(o.Clock),
 		urgency: newUrgency(),
 	}
+	c.announcements = &announcements{recorder: o.Recorder, urgent: c.urgency.urgentWaits}
 	const name = "unit"
 	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
@@ -110,10 +105,10 @@ func New(o Options) *Controller {
 			}),
 		},
 	)
-	c.sources = []source{
-		{o.Units.Informer(), onChange(c.unitChanged)},
-		{o.ControlModules.Informer(), onChange(c.controlModuleChanged)},
-		{o.Modules.Informer(), onChange(c.moduleChanged)},
+	c.sources = []watch.Source{
+		watch.OnChange(o.Units.Informer(), c.unitChanged),
+		watch.OnChange(o.ControlModules.Informer(), c.controlModuleChanged),
+		watch.OnChange(o.Modules.Informer(), c.moduleChanged),
 	}
 	o.Runtimes.OnChange(func(unit types.NamespacedName) { c.queue.Add(unit) })
 	return c
@@ -123,23 +118,17 @@ func New(o Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("unit"))
 	defer c.queue.ShutDown()
-	var synced []cache.InformerSynced
-	for _, s := range c.sources {
-		registration, err := s.informer.AddEventHandler(s.handler)
-		if err != nil {
-			return fmt.Errorf("unit: %w", err)
-		}
-		defer func() { _ = s.informer.RemoveEventHandler(registration) }()
-		synced = append(synced, registration.HasSynced)
-	}
 	// Without all of them a Unit would require too few modules, and miss others.
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil
+	stop, synced, err := watch.Follow(ctx, c.sources...)
+	defer stop()
+	if err != nil || !synced {
+		return err
 	}
 	c.began = c.clock.Now()
 	var patrolling sync.WaitGroup
 	patrolling.Go(func() { c.patrols(ctx) })
 	defer patrolling.Wait()
+	defer c.announcements.tellAll()
 	work.Workers{Kind: "unit", Count: workers, Timeout: reconcileTimeout, Reconcile: c.reconcile}.Run(ctx, c.queue)
 	return nil
 }
@@ -189,21 +178,5 @@ func (c *Controller) moduleChanged(before, after metav1.Object) {
 			c.urgency.mark(unit)
 		}
 		c.queue.Add(unit)
-	}
-}
-
-// onChange turns an informer's three events into one function of before and after, of which one may be nil.
-func onChange(changed func(before, after metav1.Object)) cache.ResourceEventHandler {
-	object := func(o any) metav1.Object {
-		if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = tombstone.Obj
-		}
-		m, _ := o.(metav1.Object)
-		return m
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, object(o)) },
-		UpdateFunc: func(before, after any) { changed(object(before), object(after)) },
-		DeleteFunc: func(o any) { changed(object(o), nil) },
 	}
 }

@@ -26,6 +26,7 @@ const runTimeout = 2 * time.Second
 
 // reconcile decides on a Unit, stores what follows, and only then tells the runtime and whoever reads Events.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (work.Again, error) {
+	defer c.announcements.tellUnlessUrgent()
 	cached, err := c.units.Units(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.forget(key)
@@ -138,9 +139,7 @@ func (c *Controller) store(ctx context.Context, unit *v1alpha1.Unit, d decision)
 	if before := unit.Status.State; before != stored.Status.State {
 		klog.FromContext(ctx).Info("Unit", "before", before, "state", stored.Status.State)
 	}
-	for _, e := range d.events {
-		c.recorder.Event(stored, e.eventType, e.reason, e.message)
-	}
+	c.announcements.add(stored, d.events)
 	return stored, nil
 }
 

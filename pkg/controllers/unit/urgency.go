@@ -61,6 +61,18 @@ func (u *urgency) Len() int {
 	return len(u.waiting)
 }
 
+// urgentWaits tells whether something urgent waits.
+func (u *urgency) urgentWaits() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, first := range u.waiting {
+		if first {
+			return true
+		}
+	}
+	return false
+}
+
 // Pop takes the next key.
 func (u *urgency) Pop() types.NamespacedName {
 	u.mu.Lock()

@@ -5,7 +5,7 @@ import "runtime/debug"
 const (
 	// collectAt is by how much of what is in use the memory grows before it is collected. Many writes at once, as when a thousand
 	// Units are held, leave much behind: at Go's own 100 a quarter of what they take is the collector's.
-	collectAt = 300
+	collectAt = 200
 	// memoryLimit is from where on it is collected sooner: the pod ends at 2 GiB.
 	memoryLimit = 1792 << 20
 )

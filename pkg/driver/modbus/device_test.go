@@ -3,6 +3,7 @@ package modbus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -341,6 +342,48 @@ func TestASilentGatewayFaultsAllItsUnitsInTime(t *testing.T) {
 	dev.Blackhole(false)
 	for _, d := range devices {
 		mustCheck(t, d)
+	}
+}
+
+// Req: P-16 (as above, for modules that share a unit id)
+func TestASilentUnitFaultsAllItsModulesInTime(t *testing.T) {
+	for _, modules := range []int{2, 3, 5} {
+		t.Run(fmt.Sprint(modules, " modules"), func(t *testing.T) {
+			t.Parallel()
+			dev := plc(t, 1)
+			drv := newDriver()
+			var devices []driver.Device
+			for range modules {
+				d := open(t, drv, Config{Endpoint: dev.Endpoint(), UnitID: 1, Timeout: 500 * time.Millisecond})
+				mustCheck(t, d)
+				devices = append(devices, d)
+			}
+			dev.Blackhole(true)
+			cut := time.Now()
+			var all sync.WaitGroup
+			for i, d := range devices {
+				all.Go(func() {
+					time.Sleep(500 * time.Millisecond * time.Duration(i) / time.Duration(modules))
+					for failures := 0; failures < 3; {
+						next := time.Now().Add(500 * time.Millisecond)
+						if _, err := check(t, d); err != nil && driver.ReasonOf(err) != driver.ReasonNotMeasured {
+							failures++
+						}
+						if failures < 3 {
+							time.Sleep(time.Until(next))
+						}
+					}
+					if took := time.Since(cut); took > 2500*time.Millisecond {
+						t.Errorf("module %d failed three times within %s", i+1, took)
+					}
+				})
+			}
+			all.Wait()
+			dev.Blackhole(false)
+			for _, d := range devices {
+				mustCheck(t, d)
+			}
+		})
 	}
 }
 

@@ -186,7 +186,7 @@ func (e *endpoint) slot(d *device) time.Duration {
 	sharers := 0
 	for _, u := range e.units {
 		if u.suspect || e.inDoubt {
-			sharers++
+			sharers += u.devices
 		}
 	}
 	return min(d.timeout, max(minSlot, d.timeout/time.Duration(max(1, sharers))))

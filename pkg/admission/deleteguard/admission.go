@@ -9,18 +9,14 @@ import (
 	"io"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/fieldplane/fieldplane/apis/talos"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
 	"github.com/fieldplane/fieldplane/pkg/admission/approvedmachines"
+	"github.com/fieldplane/fieldplane/pkg/admission/goingaway"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 )
 
@@ -35,10 +31,8 @@ func Register(plugins *admission.Plugins) {
 // Guard is the plugin.
 type Guard struct {
 	*admission.Handler
-	client     versioned.Interface
-	host       kubernetes.Interface
-	namespaces corelisters.NamespaceLister
-	synced     cache.InformerSynced
+	client versioned.Interface
+	goingaway.Namespaces
 }
 
 var (
@@ -56,21 +50,12 @@ func New() *Guard {
 // SetFieldplaneClient implements initializer.WantsFieldplaneClient.
 func (g *Guard) SetFieldplaneClient(client versioned.Interface) { g.client = client }
 
-// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet of k8s.io/apiserver.
-func (g *Guard) SetExternalKubeClientSet(client kubernetes.Interface) { g.host = client }
-
-// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory of k8s.io/apiserver.
-func (g *Guard) SetExternalKubeInformerFactory(f kubeinformers.SharedInformerFactory) {
-	namespaces := f.Core().V1().Namespaces()
-	g.namespaces, g.synced = namespaces.Lister(), namespaces.Informer().HasSynced
-}
-
 // ValidateInitialization implements admission.InitializationValidator.
 func (g *Guard) ValidateInitialization() error {
 	switch {
 	case g.client == nil:
 		return errors.New(PluginName + " needs a client for the talos group")
-	case g.host == nil || g.namespaces == nil:
+	case !g.Initialized():
 		return errors.New(PluginName + " needs a client and an informer for namespaces")
 	}
 	return nil
@@ -103,7 +88,7 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 			return apierrors.NewInternalError(fmt.Errorf("%s: expected a stored TalosCluster, have %T", PluginName, a.GetOldObject()))
 		}
 		name = cluster.Name
-		if g.goingAwayByInformer(cluster.Namespace) {
+		if g.GoingAwayByInformer(cluster.Namespace) {
 			return nil
 		}
 		if refusal, err = g.approvedMachines(ctx, cluster); err != nil {
@@ -114,7 +99,7 @@ func (g *Guard) Validate(ctx context.Context, a admission.Attributes, _ admissio
 		return nil
 	}
 
-	going, err := g.goingAway(ctx, a.GetNamespace())
+	going, err := g.GoingAway(ctx, a.GetNamespace())
 	switch {
 	case going:
 		return nil
@@ -132,27 +117,4 @@ func (g *Guard) approvedMachines(ctx context.Context, cluster *talos.TalosCluste
 		return nil, err
 	}
 	return fmt.Errorf("its machines with spec.approved true must be un-approved first: %s", approvedmachines.Told(approved)), nil
-}
-
-// goingAway tells whether the namespace is being deleted or is gone, by the informer and, before it says no, by a live read.
-func (g *Guard) goingAway(ctx context.Context, name string) (bool, error) {
-	if g.goingAwayByInformer(name) {
-		return true, nil
-	}
-	namespace, err := g.host.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	return namespace.DeletionTimestamp != nil, nil
-}
-
-func (g *Guard) goingAwayByInformer(name string) bool {
-	if !g.synced() {
-		return false
-	}
-	namespace, err := g.namespaces.Get(name)
-	return err == nil && namespace.DeletionTimestamp != nil
 }

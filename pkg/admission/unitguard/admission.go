@@ -14,13 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	genericinitializer "k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	kubeinformers "k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/fieldplane/fieldplane/apis/physical"
 	"github.com/fieldplane/fieldplane/generated/clientset/versioned"
+	"github.com/fieldplane/fieldplane/pkg/admission/goingaway"
 	"github.com/fieldplane/fieldplane/pkg/admission/initializer"
 	"github.com/fieldplane/fieldplane/pkg/admission/permission"
 )
@@ -47,9 +44,7 @@ type Guard struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	client     versioned.Interface
 	server     initializer.ServerIdentity
-	host       kubernetes.Interface
-	namespaces corelisters.NamespaceLister
-	synced     cache.InformerSynced
+	goingaway.Namespaces
 }
 
 var (
@@ -76,15 +71,6 @@ func (g *Guard) SetFieldplaneClient(client versioned.Interface) { g.client = cli
 // SetServerIdentity implements initializer.WantsServerIdentity.
 func (g *Guard) SetServerIdentity(server initializer.ServerIdentity) { g.server = server }
 
-// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet of k8s.io/apiserver.
-func (g *Guard) SetExternalKubeClientSet(client kubernetes.Interface) { g.host = client }
-
-// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory of k8s.io/apiserver.
-func (g *Guard) SetExternalKubeInformerFactory(f kubeinformers.SharedInformerFactory) {
-	namespaces := f.Core().V1().Namespaces()
-	g.namespaces, g.synced = namespaces.Lister(), namespaces.Informer().HasSynced
-}
-
 // ValidateInitialization implements admission.InitializationValidator.
 func (g *Guard) ValidateInitialization() error {
 	switch {
@@ -94,7 +80,7 @@ func (g *Guard) ValidateInitialization() error {
 		return errors.New(PluginName + " needs a client for the physical group")
 	case g.server.Empty():
 		return errors.New(PluginName + " needs the server's identity")
-	case g.host == nil || g.namespaces == nil:
+	case !g.Initialized():
 		return errors.New(PluginName + " needs a client and an informer for namespaces")
 	}
 	return nil
@@ -173,7 +159,7 @@ func guard[T guarded](ctx context.Context, g *Guard, a admission.Attributes, dis
 		}
 	}
 	deletes := a.GetOperation() == admission.Delete || change.last && len(change.fields) == 0
-	if deletes && g.goingAwayByInformer(a.GetNamespace()) {
+	if deletes && g.GoingAwayByInformer(a.GetNamespace()) {
 		return nil
 	}
 	units, err := concerned(ctx, stored, change)
@@ -187,7 +173,7 @@ func guard[T guarded](ctx context.Context, g *Guard, a admission.Attributes, dis
 	if refusal == nil || !deletes {
 		return refusal
 	}
-	going, err := g.goingAway(ctx, a.GetNamespace())
+	going, err := g.GoingAway(ctx, a.GetNamespace())
 	switch {
 	case going:
 		return nil
@@ -212,27 +198,4 @@ func (g *Guard) require(ctx context.Context, a admission.Attributes, change chan
 		}
 	}
 	return nil
-}
-
-// goingAway tells whether the namespace is being deleted or is gone, by the informer and, before it says no, by a live read.
-func (g *Guard) goingAway(ctx context.Context, name string) (bool, error) {
-	if g.goingAwayByInformer(name) {
-		return true, nil
-	}
-	namespace, err := g.host.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	return namespace.DeletionTimestamp != nil, nil
-}
-
-func (g *Guard) goingAwayByInformer(name string) bool {
-	if !g.synced() {
-		return false
-	}
-	namespace, err := g.namespaces.Get(name)
-	return err == nil && namespace.DeletionTimestamp != nil
 }

@@ -101,7 +101,7 @@ func (p *plant) plugin(t *testing.T) *Guard {
 	if err := guard.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}
-	guard.synced = func() bool { return !p.unsynced }
+	guard.Synced = func() bool { return !p.unsynced }
 	return guard
 }
 

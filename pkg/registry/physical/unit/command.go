@@ -286,7 +286,12 @@ func allowed(unit *physical.Unit) string {
 	}
 	if hold := unit.Status.Hold; hold != nil && (state == physical.UnitHolding || state == physical.UnitHeld) {
 		text += fmt.Sprintf("; it is held by %s", hold.Cause)
-		if len(hold.Modules) > 0 {
+		switch causes := hold.Causes; {
+		case len(hold.Modules) == 0:
+		case len(causes) > 0 && causes[0].Module == "":
+			// They came later than what began the hold, which is not of them.
+			text += ", then by " + some(hold.Modules)
+		default:
 			text += " of " + some(hold.Modules)
 		}
 	}

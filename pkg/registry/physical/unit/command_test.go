@@ -294,6 +294,10 @@ func TestARefusalSaysWhatHoldsTheUnit(t *testing.T) {
 		texts []string
 	}{
 		{in(physical.UnitHeld, held), []string{`"mixer"`, "START is not allowed in state Held", "HOLD, RESTART, STOP, ABORT, AUTOMATIC, MANUAL", "held by IOModuleFault of a, b, c, d, e and 2 more"}},
+		{in(physical.UnitHeld, func(unit *physical.Unit) {
+			unit.Status.Hold = &physical.UnitHold{Cause: physical.HoldCauseOperator, Modules: []string{"a", "b"}, Causes: []physical.UnitHoldCause{
+				{Cause: physical.HoldCauseOperator, Actor: "ada"}, {Cause: physical.HoldCauseIOModuleFault, Module: "a"}, {Cause: physical.HoldCauseIOModuleFault, Module: "b"}}}
+		}), []string{"it is held by Operator, then by a, b"}},
 		{in(physical.UnitResetting), []string{"Resetting ends by itself in Idle"}},
 		{in(physical.UnitRunning), []string{"PAUSE, HOLD, STOP, ABORT"}},
 	} {

@@ -75,9 +75,9 @@ func words(line string) []string {
 	return out
 }
 
-// siteFor is the site with a machine as the command is for.
+// siteFor is the site with a machine as the command is for, and the Unit of the local cluster beside that of the examples.
 func siteFor(args []string) []runtime.Object {
-	objects := append(site(), mixer())
+	objects := append(site(), mixer(), mixer(func(u *physical.Unit) { u.Name = "mixing" }))
 	machine := objects[0].(*v1alpha1.TalosMachine)
 	given := map[string]bool{}
 	for _, arg := range args {

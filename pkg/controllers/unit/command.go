@@ -140,7 +140,8 @@ func (d *draft) obstacles() (obstacles []string, passed []v1alpha1.OverriddenMod
 	if reason, message := d.runtime.trouble(d.unit); reason != "" {
 		obstacles = append(obstacles, message)
 	}
-	return obstacles, passed
+	// A hold value that no device can take would keep the Unit in Holding, and in Stopping.
+	return append(obstacles, d.invalid...), passed
 }
 
 // obstacle says why nothing may be started with a module that was read live; "" if it may.

@@ -19,7 +19,9 @@ type facts struct {
 	modules []module
 	// live: the Unit, then its ControlModules, then the modules were read from the store for this decision, in this order. Only then
 	// is module.confirmed known.
-	live    bool
+	live bool
+	// invalid are the tags that cannot be what they say, as the ControlModules tell; known only live.
+	invalid []string
 	runtime runtime
 	// inState is for how long this process has seen the Unit in its state, by a clock that nobody sets.
 	inState time.Duration

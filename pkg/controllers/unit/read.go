@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
+	"github.com/fieldplane/fieldplane/pkg/controllers/controlmodule"
 )
 
 // fewModules are as many as are read one by one; of a Unit that requires more, all of the namespace are listed.
@@ -49,11 +51,18 @@ func (c *Controller) liveFacts(ctx context.Context, key types.NamespacedName) (f
 		return facts{}, fmt.Errorf("ControlModules of Unit %s: %w", key, err)
 	}
 	names := map[string]bool{}
+	var invalid []string
 	for i := range controlModules.Items {
-		if is := contributed(&controlModules.Items[i]); is.unit == key {
-			for _, name := range is.modules {
-				names[name] = true
-			}
+		controlModule := &controlModules.Items[i]
+		is := contributed(controlModule)
+		if is.unit != key {
+			continue
+		}
+		for _, name := range is.modules {
+			names[name] = true
+		}
+		if c := meta.FindStatusCondition(controlModule.Status.Conditions, controlmodule.ConditionReferencesResolved); c != nil && c.Reason == controlmodule.ReasonTagInvalid {
+			invalid = append(invalid, fmt.Sprintf("ControlModule %s: %s", controlModule.Name, c.Message))
 		}
 	}
 	stored, err := c.readModules(ctx, key.Namespace, names)
@@ -71,7 +80,7 @@ func (c *Controller) liveFacts(ctx context.Context, key types.NamespacedName) (f
 		modules = append(modules, is)
 	}
 	f := c.factsOf(unit, modules)
-	f.live = true
+	f.live, f.invalid = true, invalid
 	return f, nil
 }
 

@@ -38,7 +38,7 @@ bench: build-test ## Measure what has a budget, beside its rival, in one run; FI
 	@set -e; for package in $$(grep -rl --include='*_test.go' '^func Benchmark' pkg | xargs -r -n1 dirname | sort -u); do \
 		go test -run '^$$' -bench . -benchtime=1s ./$$package; \
 	done
-	@cd test && go test -run '^$$' -bench . -benchtime=1x -count=1 -timeout 15m ./bench
+	@cd test && go test -run '^$$' -bench . -benchtime=1x -count=1 -timeout 20m ./bench ./interop/opcua
 
 verify: ## Format, vet, staticcheck, import directions, module versions, generated code.
 	@hack/verify.sh

@@ -7,6 +7,6 @@
 // change, a crash or a former leader. Whatever leads to Running is decided on what was read from the store after the
 // command, never on a cache.
 //
-// RBAC: units get, list, watch and units/status update; controlmodules and iomodules get, list, watch; in the host
+// RBAC: units get, list, watch and units/status update, patch; controlmodules and iomodules get, list, watch; in the host
 // cluster events create, patch.
 package unit

@@ -2,6 +2,7 @@ package unit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +112,8 @@ func (p *plant) serve(action clienttesting.Action) (bool, kruntime.Object, error
 	switch a := action.(type) {
 	case clienttesting.UpdateAction:
 		object, err = p.updateStatus(a)
+	case clienttesting.PatchAction:
+		object, err = p.patchStatus(a)
 	default:
 		var handled bool
 		handled, object, err = clienttesting.ObjectReaction(p.fake.Tracker())(action)
@@ -143,6 +147,41 @@ func (p *plant) updateStatus(action clienttesting.UpdateAction) (kruntime.Object
 	}
 	p.check(is, update)
 	is.Status = *update.Status.DeepCopy()
+	p.put(unitResource, is)
+	if p.stored != nil {
+		p.stored(is)
+	}
+	return is.DeepCopy(), nil
+}
+
+// patchStatus applies a patch to what is stored, whatever that is by now.
+func (p *plant) patchStatus(action clienttesting.PatchAction) (kruntime.Object, error) {
+	if action.GetSubresource() != "status" || action.GetPatchType() != types.JSONPatchType {
+		return nil, fmt.Errorf("the controller patches subresource %q by %s", action.GetSubresource(), action.GetPatchType())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stored, err := p.fake.Tracker().Get(unitResource, action.GetNamespace(), action.GetName())
+	if err != nil {
+		return nil, err
+	}
+	before, err := json.Marshal(stored)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(action.GetPatch())
+	if err != nil {
+		return nil, err
+	}
+	after, err := patch.Apply(before)
+	if err != nil {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Unit"}, action.GetName(), nil)
+	}
+	is := &v1alpha1.Unit{}
+	if err := json.Unmarshal(after, is); err != nil {
+		return nil, err
+	}
+	p.check(stored.(*v1alpha1.Unit), is)
 	p.put(unitResource, is)
 	if p.stored != nil {
 		p.stored(is)

@@ -2,6 +2,7 @@ package unit
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,8 +19,8 @@ import (
 // attempts is how often a Unit that others write at the same time is decided on anew before others have their turn.
 const attempts = 5
 
-// holdAttempts is how often a hold is written against what others have written meanwhile, before it waits for its turn again.
-const holdAttempts = 200
+// holdAttempts is how often a hold is decided on against commands that come meanwhile, before it waits for its turn again.
+const holdAttempts = 50
 
 // runTimeout bounds the write that has a Unit run.
 const runTimeout = 2 * time.Second
@@ -55,7 +56,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		stored, err := c.store(ctx, f.unit, d)
 		if apierrors.IsConflict(err) && d.holds(f.unit) {
 			// Whoever writes to the Unit without a pause must not keep it running. What holds it was true a moment ago, and need not be
-			// read again for that; so the time in which somebody may come between is as short as it can be.
+			// read again for that.
 			if f, d, stored, err = c.holdAnyway(ctx, f, d, err); err == nil && stored == nil {
 				conflict = nil
 				continue // it is not to be held any more
@@ -93,10 +94,25 @@ func (d decision) holds(unit *v1alpha1.Unit) bool {
 	return isa88.State(unit.Status.State) != is && (is == isa88.Holding || is == isa88.Stopping || is == isa88.Aborting)
 }
 
-// holdAnyway stores a hold that met conflicts, against whatever is stored of the Unit by then.
-// Without an error and without a stored Unit, what is stored now is no longer to be held: it is among the facts.
+// holdAnyway stores a hold that met a conflict by a patch, which the server applies to whatever is stored by then: who
+// writes labels, or values, without a pause would else come first again and again. Without an error and without a stored Unit, what is
+// stored now is no longer to be held: it is among the facts.
 func (c *Controller) holdAnyway(ctx context.Context, f facts, d decision, err error) (facts, decision, *v1alpha1.Unit, error) {
 	for range holdAttempts {
+		patch, failed := patchOf(f.unit, d.status)
+		if failed != nil {
+			return f, d, nil, failed
+		}
+		var stored *v1alpha1.Unit
+		stored, err = c.client.Units(f.unit.Namespace).Patch(ctx, f.unit.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+		if err == nil {
+			c.tell(ctx, f.unit, stored, d)
+			return f, d, stored, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return f, d, nil, err
+		}
+		// Its state is another, or another command came.
 		unit, failed := c.client.Units(f.unit.Namespace).Get(ctx, f.unit.Name, metav1.GetOptions{})
 		if failed != nil {
 			return f, d, nil, failed
@@ -110,12 +126,36 @@ func (c *Controller) holdAnyway(ctx context.Context, f facts, d decision, err er
 			f.live = false
 			return f, d, nil, nil
 		}
-		var stored *v1alpha1.Unit
-		if stored, err = c.store(ctx, unit, d); !apierrors.IsConflict(err) {
-			return f, d, stored, err
-		}
 	}
 	return f, d, nil, err
+}
+
+// patchOf turns the status of a Unit into one that was decided on, if the Unit is still the same, and in the same state, and if the
+// command that the decision answers is still the last. All that others write of a status stays.
+func patchOf(unit *v1alpha1.Unit, status v1alpha1.UnitStatus) ([]byte, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	test := func(path string, value any) operation { return operation{"test", path, value} }
+	set := func(path string, value any) operation { return operation{"add", path, value} }
+	patch := []operation{
+		test("/metadata/uid", unit.UID),
+		test("/status/state", unit.Status.State),
+		set("/status/state", status.State),
+		set("/status/lastTransitionTime", status.LastTransitionTime),
+		set("/status/hold", status.Hold),
+		set("/status/overridden", status.Overridden),
+		set("/status/mode", status.Mode),
+		set("/status/conditions", status.Conditions),
+		set("/status/runtimePodName", status.RuntimePodName),
+		set("/status/observedGeneration", status.ObservedGeneration),
+	}
+	if was := unit.Status.LastCommand; was != nil && !equality.Semantic.DeepEqual(was, status.LastCommand) {
+		patch = append(patch, test("/status/lastCommand/id", was.ID), test("/status/lastCommand/outcome", was.Outcome), set("/status/lastCommand", status.LastCommand))
+	}
+	return json.Marshal(patch)
 }
 
 // store writes the status if it has changed, against the resourceVersion that was decided on.
@@ -135,12 +175,17 @@ func (c *Controller) store(ctx context.Context, unit *v1alpha1.Unit, d decision)
 	if err != nil {
 		return nil, err
 	}
+	c.tell(ctx, unit, stored, d)
+	return stored, nil
+}
+
+// tell tells what was stored.
+func (c *Controller) tell(ctx context.Context, unit, stored *v1alpha1.Unit, d decision) {
 	c.newestUnits.remember(stored)
 	if before := unit.Status.State; before != stored.Status.State {
 		klog.FromContext(ctx).Info("Unit", "before", before, "state", stored.Status.State)
 	}
 	c.announcements.add(stored, d.events)
-	return stored, nil
 }
 
 // forget leaves nothing of a Unit that is gone.

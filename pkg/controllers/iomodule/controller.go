@@ -2,6 +2,7 @@ package iomodule
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -243,7 +244,38 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 	updated := module.DeepCopy()
 	updated.Status = status
 	_, err = c.client.IOModules(key.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) && status.State != v1alpha1.ModuleOnline && status.State != module.Status.State {
+		err = c.storeAnyway(ctx, module, status)
+	}
 	return after, ignoreNotFound(err)
+}
+
+// storeAnyway stores a status that met a conflict by a patch, which the server applies to whatever is stored by then: who writes labels
+// without a pause would else come first again and again, and keep a failure from being told (P-16). It is not for a specification that
+// is another by now, or a module of which another state was stored.
+func (c *Controller) storeAnyway(ctx context.Context, module *v1alpha1.IOModule, status v1alpha1.IOModuleStatus) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	patch := []operation{
+		{"test", "/metadata/uid", module.UID},
+		{"test", "/metadata/generation", module.Generation},
+	}
+	if module.Status.State != "" {
+		patch = append(patch, operation{"test", "/status/state", module.Status.State})
+	}
+	text, err := json.Marshal(append(patch, operation{"add", "/status", status}))
+	if err != nil {
+		return err
+	}
+	_, err = c.client.IOModules(module.Namespace).Patch(ctx, module.Name, types.JSONPatchType, text, metav1.PatchOptions{}, "status")
+	if apierrors.IsInvalid(err) {
+		// The cache will say what is new.
+		return apierrors.NewConflict(v1alpha1.Resource("iomodules"), module.Name, err)
+	}
+	return err
 }
 
 func (c *Controller) enqueueModulesOf(probe types.NamespacedName) {

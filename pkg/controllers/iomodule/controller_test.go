@@ -607,11 +607,11 @@ func TestModulesOfAController(t *testing.T) {
 func TestAConflictIsTriedAgain(t *testing.T) {
 	s := newSite(t, clock.RealClock{}, []runtime.Object{listing(`{"name":"flow"}`), running("p1")}, nil)
 	s.refuse.Store(3)
-	s.probe.say(says("flow", true, false, "Refused"))
+	s.probe.say(says("flow", true, true, api.ReasonConnected))
 	if _, err := s.ours.PhysicalV1alpha1().IOModules(ns).Create(s.ctx, modbus("flow"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.await("flow", v1alpha1.ModuleFault, "Refused")
+	s.await("flow", v1alpha1.ModuleOnline, api.ReasonConnected)
 	if n := s.writes.Load(); n < 4 {
 		t.Errorf("%d writes", n)
 	}

@@ -223,11 +223,19 @@ func (s *Server) connectLoopback(loopback *rest.Config) error {
 	config.ContentType = runtime.ContentTypeProtobuf
 	// The server bounds itself by priority and fairness, not by its client.
 	config.QPS = -1
+	s.Loopback = rest.CopyConfig(config)
+	config.WrapTransport = func(connection http.RoundTripper) http.RoundTripper {
+		return &inProcess{connection: connection, handler: func() http.Handler {
+			if s.Generic == nil {
+				return nil
+			}
+			return s.Generic.Handler
+		}}
+	}
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("client for our own kinds: %w", err)
 	}
-	s.Loopback = config
 	s.Client = client
 	s.Informers = informers.NewSharedInformerFactory(client, 0)
 	return nil

@@ -223,6 +223,8 @@ func (s *Server) connectLoopback(loopback *rest.Config) error {
 	config.ContentType = runtime.ContentTypeProtobuf
 	// The server bounds itself by priority and fairness, not by its client.
 	config.QPS = -1
+	// What does not leave the machine is only made slower by that.
+	config.DisableCompression = true
 	s.Loopback = rest.CopyConfig(config)
 	config.WrapTransport = func(connection http.RoundTripper) http.RoundTripper {
 		return &inProcess{connection: connection, handler: func() http.Handler {

@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	physicalclient "github.com/fieldplane/fieldplane/generated/clientset/versioned/typed/physical/v1alpha1"
@@ -218,7 +220,12 @@ func followHolds(b *testing.B, site string) func(b *testing.B, faults, holds int
 		for _, unit := range running.Items {
 			before[unit.Name] = unit.Status.State == v1alpha1.UnitRunning
 		}
-		units, err := client.Units(site).Watch(ctx, metav1.ListOptions{ResourceVersion: running.ResourceVersion})
+		// A server ends the watch of a follower that is slower than a thousand changes come: it goes on from where it was.
+		units, err := watchtools.NewRetryWatcherWithContext(ctx, running.ResourceVersion, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				return client.Units(site).Watch(ctx, options)
+			},
+		})
 		must(b, err)
 		following.Go(func() {
 			for event := range units.ResultChan() {

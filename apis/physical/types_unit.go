@@ -41,7 +41,7 @@ type UnitSpec struct {
 	// How long a required module may be Unknown (its probe lost) before the Unit
 	// is held. Default 60s; 0 is never.
 	UnknownHoldAfter *metav1.Duration
-	// How long Holding may take before an alarm is raised, 1s to 1h. Default 30s.
+	// How long Holding, or any other transient state, may take before an alarm is raised, 1s to 1h. Default 30s.
 	HoldTimeout *metav1.Duration
 }
 
@@ -90,7 +90,8 @@ type UnitStatus struct {
 	LastCommand *UnitCommandRecord
 	// Pod that runs the Unit.
 	RuntimePodName string
-	// Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.
+	// Conditions: EquipmentHealthy, RuntimeReady, RuntimeDeployed, RuntimeDevicesConnected, HoldValuesWritten,
+	// TransientStateTimeout, Restored.
 	Conditions []metav1.Condition
 	// When the state last changed.
 	LastTransitionTime *metav1.Time
@@ -127,9 +128,9 @@ const (
 	HoldCauseIOModuleUnknown HoldCause = "IOModuleUnknown"
 	// HoldCauseOperator: somebody sent HOLD.
 	HoldCauseOperator HoldCause = "Operator"
-	// HoldCauseRuntime: the runtime lost a device while it could not reach the server, and held by itself (P-16b).
+	// HoldCauseRuntime: the runtime lost a device while it could not reach the server, and held by itself.
 	HoldCauseRuntime HoldCause = "Runtime"
-	// HoldCauseRestored: the store was restored from a snapshot.
+	// HoldCauseRestored: the store was restored from a snapshot.
 	HoldCauseRestored HoldCause = "Restored"
 )
 

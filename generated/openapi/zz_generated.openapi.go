@@ -2161,7 +2161,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitHold(ref common.ReferenceCallb
 				Properties: map[string]spec.Schema{
 					"cause": {
 						SchemaProps: spec.SchemaProps{
-							Description: "What began the hold.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot (A-02).\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself (P-16b).",
+							Description: "What began the hold.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot.\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"IOModuleFault", "IOModuleMissing", "IOModuleUnknown", "Operator", "Restored", "Runtime"},
@@ -2242,7 +2242,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitHoldCause(ref common.Reference
 				Properties: map[string]spec.Schema{
 					"cause": {
 						SchemaProps: spec.SchemaProps{
-							Description: "What it is.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot (A-02).\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself (P-16b).",
+							Description: "What it is.\n\nPossible enum values:\n - `\"IOModuleFault\"` : a required module is in a state that spec.holdOn names.\n - `\"IOModuleMissing\"` : a tag names a module that does not exist.\n - `\"IOModuleUnknown\"` : a required module was Unknown for longer than spec.unknownHoldAfter.\n - `\"Operator\"` : somebody sent HOLD.\n - `\"Restored\"` : the store was restored from a snapshot.\n - `\"Runtime\"` : the runtime lost a device while it could not reach the server, and held by itself.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2407,7 +2407,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitSpec(ref common.ReferenceCallb
 					},
 					"holdTimeout": {
 						SchemaProps: spec.SchemaProps{
-							Description: "How long Holding may take before an alarm is raised, 1s to 1h. Default 30s.",
+							Description: "How long Holding, or any other transient state, may take before an alarm is raised, 1s to 1h. Default 30s.",
 							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
 						},
 					},
@@ -2478,7 +2478,7 @@ func schema_fieldplane_apis_physical_v1alpha1_UnitStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.",
+							Description: "Conditions: EquipmentHealthy, RuntimeReady, RuntimeDeployed, RuntimeDevicesConnected, HoldValuesWritten, TransientStateTimeout, Restored.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

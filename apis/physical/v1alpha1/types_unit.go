@@ -55,7 +55,7 @@ type UnitSpec struct {
 	// +optional
 	// +k8s:optional
 	UnknownHoldAfter *metav1.Duration `json:"unknownHoldAfter,omitempty" protobuf:"bytes,3,opt,name=unknownHoldAfter"`
-	// How long Holding may take before an alarm is raised, 1s to 1h. Default 30s.
+	// How long Holding, or any other transient state, may take before an alarm is raised, 1s to 1h. Default 30s.
 	// +optional
 	// +k8s:optional
 	HoldTimeout *metav1.Duration `json:"holdTimeout,omitempty" protobuf:"bytes,4,opt,name=holdTimeout"`
@@ -122,7 +122,8 @@ type UnitStatus struct {
 	// +optional
 	// +k8s:optional
 	RuntimePodName string `json:"runtimePodName,omitempty" protobuf:"bytes,6,opt,name=runtimePodName"`
-	// Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.
+	// Conditions: EquipmentHealthy, RuntimeReady, RuntimeDeployed, RuntimeDevicesConnected, HoldValuesWritten,
+	// TransientStateTimeout, Restored.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -190,9 +191,9 @@ const (
 	HoldCauseIOModuleUnknown HoldCause = "IOModuleUnknown"
 	// HoldCauseOperator: somebody sent HOLD.
 	HoldCauseOperator HoldCause = "Operator"
-	// HoldCauseRuntime: the runtime lost a device while it could not reach the server, and held by itself (P-16b).
+	// HoldCauseRuntime: the runtime lost a device while it could not reach the server, and held by itself.
 	HoldCauseRuntime HoldCause = "Runtime"
-	// HoldCauseRestored: the store was restored from a snapshot (A-02).
+	// HoldCauseRestored: the store was restored from a snapshot.
 	HoldCauseRestored HoldCause = "Restored"
 )
 

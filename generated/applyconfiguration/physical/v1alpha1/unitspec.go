@@ -19,7 +19,7 @@ type UnitSpecApplyConfiguration struct {
 	// How long a required module may be Unknown (its probe lost) before the Unit
 	// is held. Default 60s; 0 is never.
 	UnknownHoldAfter *v1.Duration `json:"unknownHoldAfter,omitempty"`
-	// How long Holding may take before an alarm is raised, 1s to 1h. Default 30s.
+	// How long Holding, or any other transient state, may take before an alarm is raised, 1s to 1h. Default 30s.
 	HoldTimeout *v1.Duration `json:"holdTimeout,omitempty"`
 }
 

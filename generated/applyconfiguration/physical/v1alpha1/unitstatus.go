@@ -25,7 +25,8 @@ type UnitStatusApplyConfiguration struct {
 	LastCommand *UnitCommandRecordApplyConfiguration `json:"lastCommand,omitempty"`
 	// Pod that runs the Unit.
 	RuntimePodName *string `json:"runtimePodName,omitempty"`
-	// Conditions: EquipmentHealthy, RuntimeReady, TransientStateTimeout, HoldValuesWritten.
+	// Conditions: EquipmentHealthy, RuntimeReady, RuntimeDeployed, RuntimeDevicesConnected, HoldValuesWritten,
+	// TransientStateTimeout, Restored.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// When the state last changed.
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`

@@ -3,8 +3,11 @@ package unit
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	goruntime "runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -746,4 +749,47 @@ func TestAWatchThatHasDiedKeepsNoUnitRunning(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A thousand times a RESTART and a Fault come at once, in whatever order goroutines run. A Unit may be stored as Running on a stored
+// Fault only until the controllers have heard of it, which takes no time that this clock knows.
+//
+// Req: P-16, P-16c
+func TestARestartIsRacedAgainstAFaultAThousandTimes(t *testing.T) {
+	const rounds = 1000
+	inPlant(t, func(t *testing.T, p *plant) {
+		p.module("flow", v1alpha1.ModuleOnline)
+		p.unit("reactor", isa88.Held, "flow")
+		p.lead()
+		random := rand.New(rand.NewPCG(1, 2))
+		refused, held := 0, 0
+		for round := range rounds {
+			p.module("flow", v1alpha1.ModuleOnline)
+			p.want("reactor", isa88.Held)
+			episodes, pause := p.episodes, random.IntN(200)
+			var racing sync.WaitGroup
+			racing.Go(func() { p.send("reactor", v1alpha1.CommandRestart, false) })
+			racing.Go(func() {
+				for range pause {
+					goruntime.Gosched()
+				}
+				p.module("flow", v1alpha1.ModuleFault)
+			})
+			racing.Wait()
+			switch unit := p.want("reactor", isa88.Held); {
+			case p.episodes == episodes+1:
+				held++
+			case p.episodes == episodes && unit.Status.LastCommand.Outcome == v1alpha1.CommandRefused:
+				refused++
+			default:
+				t.Fatalf("round %d: %d holds, and the command is %+v", round, p.episodes-episodes, unit.Status.LastCommand)
+			}
+			// The next command is another one.
+			time.Sleep(time.Minute)
+		}
+		t.Logf("of %d commands %d were refused, and %d were carried out and held", rounds, refused, held)
+		if refused == 0 || held == 0 {
+			t.Error("it is always the same that wins: nothing was raced")
+		}
+	})
 }

@@ -191,7 +191,7 @@ func TestADiscoveryTakesLittleMemoryWhateverTheServerTells(t *testing.T) {
 			f.spoil = func(_ string, reply []byte) []byte { return inChunks(reply) }
 			f.serve()
 			config := f.plain()
-			config.Timeout = time.Second
+			config.Timeout = 10 * time.Second
 			dev := opened(t, testDriver(Options{}), config)
 			if _, err := dev.Check(t.Context()); err != nil {
 				t.Fatal(err)
@@ -264,7 +264,7 @@ func TestALargeArrayBecomesNoLargerInMemory(t *testing.T) {
 		}
 		f.serve()
 		config := f.plain()
-		config.Timeout = 3 * time.Second
+		config.Timeout = time.Minute
 		dev := opened(t, testDriver(Options{}), config)
 		grew := heapDuring(func() {
 			if _, err := dev.Check(t.Context()); driver.ReasonOf(err) != driver.ReasonProtocolError {

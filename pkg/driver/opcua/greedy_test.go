@@ -303,7 +303,7 @@ func TestAServerThatSpeaksWithoutBeingAskedIsHungUpOn(t *testing.T) {
 	}
 	f.serve()
 	config := f.plain()
-	config.Timeout = time.Second
+	config.Timeout = 10 * time.Second
 	dev := opened(t, testDriver(Options{}), config)
 	began := time.Now()
 	_, err := dev.Check(t.Context())

@@ -112,7 +112,7 @@ const everyUnit = "/apis/physical.fieldplane.dev/v1alpha1/units"
 // Req: A-03 (A6)
 func TestOnlyTheFrontProxySaysWhoTheUserIs(t *testing.T) {
 	t.Parallel()
-	claim := []string{"X-Remote-User", "kubernetes-admin", "X-Remote-Group", "system:masters", "X-Remote-Extra-Scopes", "all"}
+	claim := []string{"X-Remote-User", "claimed.identity", "X-Remote-Group", "system:masters", "X-Remote-Extra-Scopes", "all"}
 	alice, err := env.Cluster.UserConfig("alice.identity")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestOnlyTheFrontProxySaysWhoTheUserIs(t *testing.T) {
 			if !slices.Contains(tc.status, status) || !strings.Contains(body, tc.says) {
 				t.Errorf("%d: %s", status, body)
 			}
-			if strings.Contains(body, "kubernetes-admin") {
+			if strings.Contains(body, "claimed.identity") {
 				t.Errorf("the claimed name is believed: %s", body)
 			}
 		})

@@ -53,7 +53,7 @@ type runtime struct {
 	report    api.Report
 	pod       string
 	inContact bool
-	// awaited: these controllers have just begun, and have yet to hear of the runtime. That is no word of it.
+	// awaited: these controllers have just begun, and the runtime has yet to speak to them and to take an order. That is no word of it.
 	awaited bool
 }
 

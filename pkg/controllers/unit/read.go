@@ -127,7 +127,7 @@ func (c *Controller) factsOf(unit *v1alpha1.Unit, modules []module) facts {
 		inState: c.unitsSeen.age(keyOf(unit), as{unit.UID, string(unit.Status.State), seconds(unit.Status.LastTransitionTime)}),
 	}
 	f.runtime.report, f.runtime.pod, f.runtime.inContact = c.runtimes.Report(keyOf(unit))
-	f.runtime.awaited = !f.runtime.inContact && f.runtime.report.Runtime.BootID == "" && c.clock.Since(c.began) < awaitLimit
+	f.runtime.awaited = !f.runtime.inContact && c.clock.Since(c.began) < awaitLimit
 	return f
 }
 

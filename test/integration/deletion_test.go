@@ -180,6 +180,8 @@ func TestOwnersTakeWhatTheyOwnWithThemOrLeaveIt(t *testing.T) {
 				}
 				return ""
 			})
+			// A collector whose watch was ended, as that of a slow follower is, lists again, and hears of all at once in any order.
+			time.Sleep(2 * time.Second)
 
 			options := metav1.DeleteOptions{PropagationPolicy: &tc.propagation}
 			if err := client.Delete(t.Context(), "owner", options); err != nil {

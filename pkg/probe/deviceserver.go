@@ -69,7 +69,7 @@ func serveDevice[R any](p *Probe, verb string, places chan struct{}, do func(ctx
 			if err != nil {
 				return nil, err
 			}
-			if expired(r, p.options.Clock.Now()) {
+			if api.Expired(r, p.options.Clock.Now()) {
 				w.Header().Set("Connection", "close")
 				return nil, &api.Error{Code: http.StatusUnauthorized, Reason: api.ErrorUnauthorized, Message: "the certificate has ended since the connection was made"}
 			}

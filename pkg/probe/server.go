@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 )
 
 const (
@@ -19,9 +20,6 @@ const (
 	// writeTimeout ends a follower that does not read.
 	writeTimeout = 5 * time.Second
 )
-
-// MetricsPath serves the probe's metrics and those of its modules.
-const MetricsPath = "/metrics"
 
 // Handler serves the modules' states, their channels, their devices and their metrics. It must be reached over TLS with
 // api.ServerConfig only.
@@ -48,7 +46,7 @@ func (p *Probe) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+api.ModulesPath+"/{module}/channels", p.serveChannels)
 	p.handleDevices(mux)
-	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(prometheus.Gatherers{p.options.Registry, modules}, promhttp.HandlerOpts{}))
+	mux.Handle("GET "+podserver.MetricsPath, promhttp.HandlerFor(prometheus.Gatherers{p.options.Registry, modules}, promhttp.HandlerOpts{}))
 	return mux
 }
 
@@ -120,7 +118,7 @@ func (p *Probe) serveWatch(w http.ResponseWriter, r *http.Request) {
 			event.Type = api.Change
 			event.Modules, event.Removed = p.states.take(f)
 		case <-heartbeat.C():
-			if expired(r, p.options.Clock.Now()) {
+			if api.Expired(r, p.options.Clock.Now()) {
 				return
 			}
 			event.Stale = p.states.stale()
@@ -131,29 +129,7 @@ func (p *Probe) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// expired tells whether the follower's certificate is no longer valid: a stream must not outlive the right to it.
-func expired(r *http.Request, now time.Time) bool {
-	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && now.After(r.TLS.PeerCertificates[0].NotAfter)
-}
-
-// HealthHandler serves /livez, /readyz and /metrics, which tell nothing of the site and need no certificate. ready
-// returns what is missing besides a config, or nil.
+// HealthHandler serves what podserver.HealthHandler does; ready returns what is missing besides a config, or nil.
 func (p *Probe) HealthHandler(registry *prometheus.Registry, ready func() error) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok"))
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if p.Info().ConfigHash == "" {
-			http.Error(w, "no config file was good yet", http.StatusServiceUnavailable)
-			return
-		}
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok"))
-	})
-	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return mux
+	return podserver.HealthHandler(registry, func() bool { return p.Info().ConfigHash != "" }, ready)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 )
 
 func serverOf(t *testing.T, c clock.WithTicker) (*Probe, *prometheus.Registry, *httptest.Server) {
@@ -225,7 +226,7 @@ func TestMetricsOfModulesAreServedWithTheAPIAndGoWithTheModules(t *testing.T) {
 	p.Apply(c)
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		_, body := get(t, server.URL+MetricsPath)
+		_, body := get(t, server.URL+podserver.MetricsPath)
 		if strings.Contains(body, `fieldplane_probe_module_connects_total{module="mixer"} 1`) && strings.Contains(body, `fieldplane_probe_discoveries_total{reason="Discovered"} 1`) {
 			if !strings.Contains(body, `fieldplane_probe_module_check_duration_seconds_count{module="mixer"}`) {
 				t.Error(body)
@@ -238,14 +239,14 @@ func TestMetricsOfModulesAreServedWithTheAPIAndGoWithTheModules(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	p.modules.modules["mixer"].observe(failure, &driver.Error{Reason: driver.ReasonTimeout}, time.Second)
-	if _, body := get(t, server.URL+MetricsPath); !strings.Contains(body, `fieldplane_probe_module_check_failures_total{module="mixer",reason="Timeout"} 1`) {
+	if _, body := get(t, server.URL+podserver.MetricsPath); !strings.Contains(body, `fieldplane_probe_module_check_failures_total{module="mixer",reason="Timeout"} 1`) {
 		t.Error(body)
 	}
-	if _, body := get(t, health.URL+MetricsPath); strings.Contains(body, "mixer") || !strings.Contains(body, "fieldplane_probe_checks_total") {
+	if _, body := get(t, health.URL+podserver.MetricsPath); strings.Contains(body, "mixer") || !strings.Contains(body, "fieldplane_probe_checks_total") {
 		t.Errorf("without a certificate: %s", body)
 	}
 	p.Apply(&Config{Hash: "h2"})
-	if _, body := get(t, server.URL+MetricsPath); strings.Contains(body, "mixer") {
+	if _, body := get(t, server.URL+podserver.MetricsPath); strings.Contains(body, "mixer") {
 		t.Errorf("after the module went: %s", body)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/isa88"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
@@ -447,7 +448,7 @@ func TestHealthAndMetricsNameNothing(t *testing.T) {
 		if code, _ := get("/livez", errors.New("no certificate")); code != 200 {
 			t.Errorf("not alive: %d", code)
 		}
-		_, text := get(MetricsPath, nil)
+		_, text := get(podserver.MetricsPath, nil)
 		for _, want := range []string{
 			`fieldplane_runtime_tags{quality="Good"} 1`, `fieldplane_runtime_modules{state="Connected"} 1`, `fieldplane_runtime_orders_total{outcome="Accepted"} 1`,
 			`fieldplane_runtime_config_errors_total 1`, `fieldplane_runtime_config_valid 0`, `fieldplane_runtime_reads_total{reason="Answered"}`,

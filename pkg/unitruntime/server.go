@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
+	probeapi "github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
@@ -30,9 +31,6 @@ const (
 	// reportPace is the least time between two reports of a watch: each hold value that is taken changes it.
 	reportPace = 20 * time.Millisecond
 )
-
-// MetricsPath serves the runtime's metrics.
-const MetricsPath = "/metrics"
 
 // Handler serves the report and the tags. It must be reached over TLS with the probe's api.ServerConfig only; orders and writes are
 // taken from the controllers alone.
@@ -174,7 +172,7 @@ func (r *Runtime) watchUnit(w http.ResponseWriter, req *http.Request) {
 			return
 		case <-f:
 		case <-heartbeat.C():
-			if expired(req, r.clock.Now()) {
+			if probeapi.Expired(req, r.clock.Now()) {
 				return
 			}
 		}
@@ -207,7 +205,7 @@ func (r *Runtime) watchTags(w http.ResponseWriter, req *http.Request) {
 			continue
 		}
 		event.Runtime, last = r.Info(), now
-		if expired(req, now) || !send(event) {
+		if probeapi.Expired(req, now) || !send(event) {
 			return
 		}
 	}
@@ -226,29 +224,7 @@ func (r *Runtime) pause(req *http.Request, d time.Duration, changed <-chan struc
 	return true
 }
 
-// expired tells whether the follower's certificate is no longer valid: a stream must not outlive the right to it.
-func expired(r *http.Request, now time.Time) bool {
-	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && now.After(r.TLS.PeerCertificates[0].NotAfter)
-}
-
-// HealthHandler serves /livez, /readyz and /metrics, which tell nothing of the site and need no certificate. ready
-// returns what is missing besides a config, or nil.
+// HealthHandler serves what podserver.HealthHandler does; ready returns what is missing besides a config, or nil.
 func (r *Runtime) HealthHandler(registry *prometheus.Registry, ready func() error) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok"))
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if r.Info().ConfigHash == "" {
-			http.Error(w, "no config file was good yet", http.StatusServiceUnavailable)
-			return
-		}
-		if err := ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok"))
-	})
-	mux.Handle("GET "+MetricsPath, promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return mux
+	return podserver.HealthHandler(registry, func() bool { return r.Info().ConfigHash != "" }, ready)
 }

@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/fieldplane/fieldplane/pkg/pki/authority"
 )
@@ -55,6 +57,11 @@ func ClientConfig(namespace string, credentials Credentials) (*tls.Config, error
 		ServerName:   authority.ProbeServerName(namespace),
 		NextProtos:   []string{"http/1.1"},
 	}, nil
+}
+
+// Expired tells whether the certificate of whoever asked is no longer valid: a stream must not outlive the right to it.
+func Expired(r *http.Request, now time.Time) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && now.After(r.TLS.PeerCertificates[0].NotAfter)
 }
 
 // PeerError says that a verified peer is not one of those who are let in.

@@ -5,8 +5,10 @@ package peer
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -43,6 +45,24 @@ type StatusError struct {
 
 // Error tells what was answered.
 func (e *StatusError) Error() string { return fmt.Sprintf("%s answers %d: %s", e.Who, e.Code, e.Body) }
+
+// Failure is what an answer that is not 200 says: an error of the protocol, if the body is one by what complete makes of it, or else
+// a StatusError of who answered.
+func Failure[E any, T interface {
+	*E
+	error
+}](who string, response *http.Response, complete func(T) bool) error {
+	const (
+		limit = 4 << 10
+		shown = 256
+	)
+	text, _ := io.ReadAll(io.LimitReader(response.Body, limit))
+	failure := T(new(E))
+	if json.Unmarshal(text, failure) == nil && complete(failure) {
+		return failure
+	}
+	return &StatusError{Who: who, Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
+}
 
 // HTTPClient returns a client for peers of the namespace, and nobody else (P-11, P-12). The credentials are asked for every
 // connection, so that they may change at any time. With keep, one connection to each peer is kept between requests.

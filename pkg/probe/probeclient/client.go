@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -165,16 +164,7 @@ func (c *Client) get(ctx context.Context, url string) (io.ReadCloser, error) {
 
 // failureOf is what an answer that is not 200 says.
 func failureOf(response *http.Response) error {
-	const (
-		limit = 4 << 10
-		shown = 256
-	)
-	text, _ := io.ReadAll(io.LimitReader(response.Body, limit))
-	var failure api.Error
-	if json.Unmarshal(text, &failure) == nil && failure.Reason != "" && failure.Code == response.StatusCode {
-		return &failure
-	}
-	return &StatusError{Who: theProbe, Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
+	return peer.Failure(theProbe, response, func(e *api.Error) bool { return e.Reason != "" && e.Code == response.StatusCode })
 }
 
 // sizeOf is about how much memory the states take.

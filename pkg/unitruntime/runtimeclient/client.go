@@ -167,16 +167,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, path str
 
 // failureOf is what an answer that is not 200 says.
 func failureOf(response *http.Response) error {
-	const (
-		limit = 4 << 10
-		shown = 256
-	)
-	text, _ := io.ReadAll(io.LimitReader(response.Body, limit))
-	var failure api.Error
-	if json.Unmarshal(text, &failure) == nil && failure.Message != "" && failure.Code == response.StatusCode {
-		return &failure
-	}
-	return &StatusError{Who: theRuntime, Code: response.StatusCode, Body: string(text[:min(len(text), shown)])}
+	return peer.Failure(theRuntime, response, func(e *api.Error) bool { return e.Message != "" && e.Code == response.StatusCode })
 }
 
 func answered[T any](answer *T, err error) (*T, error) {

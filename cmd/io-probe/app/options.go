@@ -2,70 +2,15 @@
 package app
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"strconv"
-	"strings"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 
 	"github.com/fieldplane/fieldplane/pkg/probe"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 )
 
-// DefaultCredentialsDir is where a probe's pod mounts the Secret of the devices' credentials.
-const DefaultCredentialsDir = "/etc/fieldplane/credentials"
-
 // Options are the program's flags.
-type Options struct {
-	Config         string
-	TLSDir         string
-	Listen         string
-	HealthListen   string
-	Namespace      string
-	CredentialsDir string
-}
-
-// AddFlags registers the flags.
-func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Config, "config", "", "File that names the modules to supervise; read again when it changes.")
-	flags.StringVar(&o.TLSDir, "tls-dir", "", "Directory with ca.crt, tls.crt and tls.key; read again when they change.")
-	flags.StringVar(&o.Listen, "listen", ":9443", "Address (host:port) of the API and of the modules' metrics, over mutual TLS.")
-	flags.StringVar(&o.HealthListen, "health-listen", ":9080", "Address (host:port) of /livez, /readyz and the /metrics that name no module, without TLS.")
-	flags.StringVar(&o.Namespace, "namespace", "", "Namespace whose modules are supervised; only peers of this namespace and the controllers are let in.")
-	flags.StringVar(&o.CredentialsDir, "credentials-dir", DefaultCredentialsDir, "Directory with the devices' credentials (passwords, certificates), one file a key; read anew for every connection, and may be absent.")
-}
-
-// Validate returns everything that is wrong, each error naming its flag.
-func (o *Options) Validate() error {
-	var errs []error
-	for _, f := range []struct{ flag, value, why string }{
-		{"--config", o.Config, "name the config file"},
-		{"--tls-dir", o.TLSDir, "name the directory with ca.crt, tls.crt and tls.key"},
-		{"--namespace", o.Namespace, "name the namespace of the modules"},
-	} {
-		if f.value == "" {
-			errs = append(errs, fmt.Errorf("%s is missing: %s", f.flag, f.why))
-		}
-	}
-	if o.Namespace != "" {
-		if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("--namespace %q is no namespace: %s", o.Namespace, strings.Join(problems, "; ")))
-		}
-	}
-	for _, f := range []struct{ flag, value string }{{"--listen", o.Listen}, {"--health-listen", o.HealthListen}} {
-		_, port, err := net.SplitHostPort(f.value)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s %q is not host:port: %w", f.flag, f.value, err))
-		} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			errs = append(errs, fmt.Errorf("%s %q: the port is not a number from 0 to 65535", f.flag, f.value))
-		}
-	}
-	return errors.Join(errs...)
-}
+type Options struct{ podserver.Flags }
 
 // NewCommand returns the command; its context's end stops the program.
 func NewCommand() *cobra.Command {
@@ -100,6 +45,6 @@ OPC UA servers know this probe; otherwise it makes one whenever it starts.`,
 			return Run(cmd.Context(), o, klog.Background())
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	o.AddFlags(cmd.Flags(), "the modules to supervise", "the modules")
 	return cmd
 }

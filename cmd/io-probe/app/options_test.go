@@ -3,10 +3,12 @@ package app
 import (
 	"strings"
 	"testing"
+
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 )
 
 func TestValidateNamesTheFlag(t *testing.T) {
-	good := Options{Config: "c", TLSDir: "t", Namespace: "site-a", Listen: "127.0.0.1:9443", HealthListen: ":9080"}
+	good := Options{Flags: podserver.Flags{Config: "c", TLSDir: "t", Namespace: "site-a", Listen: "127.0.0.1:9443", HealthListen: ":9080"}}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}

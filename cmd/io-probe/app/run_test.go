@@ -20,6 +20,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/driver"
 	"github.com/fieldplane/fieldplane/pkg/driver/modbus/modbustest"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 	"github.com/fieldplane/fieldplane/pkg/probe/probeclient"
 	"github.com/fieldplane/fieldplane/pkg/probe/probetest"
 )
@@ -59,10 +60,7 @@ func start(t *testing.T, config string) *program {
 	p.configure(t, config)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
-	o := &Options{
-		Config: filepath.Join(p.dir, "config.json"), TLSDir: p.dir, Namespace: namespace,
-		Listen: p.address, HealthListen: p.health,
-	}
+	o := &Options{Flags: podserver.Flags{Config: filepath.Join(p.dir, "config.json"), TLSDir: p.dir, Namespace: namespace, Listen: p.address, HealthListen: p.health}}
 	go func() { p.ended <- Run(ctx, o, logr.Discard()) }()
 	t.Cleanup(func() {
 		cancel()

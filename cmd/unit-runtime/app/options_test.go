@@ -3,10 +3,12 @@ package app
 import (
 	"strings"
 	"testing"
+
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 )
 
 func TestWhatIsWrongWithTheFlagsIsNamed(t *testing.T) {
-	good := Options{Config: "c", TLSDir: "t", Namespace: "site-a", Listen: ":9443", HealthListen: "127.0.0.1:9080", StateFile: "/var/lib/fieldplane/state.json"}
+	good := Options{Flags: podserver.Flags{Config: "c", TLSDir: "t", Namespace: "site-a", Listen: ":9443", HealthListen: "127.0.0.1:9080"}, StateFile: "/var/lib/fieldplane/state.json"}
 	for _, c := range []struct {
 		name   string
 		change func(*Options)

@@ -28,6 +28,7 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	probeapi "github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/peer"
+	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
 	"github.com/fieldplane/fieldplane/pkg/probe/probetest"
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
@@ -76,10 +77,7 @@ func (p *program) run(t *testing.T) {
 	p.address, p.health, p.ended = freeAddress(t), freeAddress(t), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.kill = cancel
-	o := &Options{
-		Config: filepath.Join(p.dir, "config.json"), TLSDir: p.dir, Namespace: namespace,
-		Listen: p.address, HealthListen: p.health, StateFile: filepath.Join(p.dir, "state.json"),
-	}
+	o := &Options{Flags: podserver.Flags{Config: filepath.Join(p.dir, "config.json"), TLSDir: p.dir, Namespace: namespace, Listen: p.address, HealthListen: p.health}, StateFile: filepath.Join(p.dir, "state.json")}
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,13 @@ import (
 	"github.com/fieldplane/fieldplane/pkg/unitruntime/api"
 )
 
-// holdRetry is how long a hold value that was not taken waits for the next attempt.
-const holdRetry = time.Second
+const (
+	// holdRetry is how long a hold value that was not taken waits for the next attempt.
+	holdRetry = time.Second
+	// holdSilences is how many attempts in a row may end without the device's answer before that is told as a refusal. A device
+	// that is lost is known as that by then: its hold values are unreachable, and nobody has to mend an address.
+	holdSilences = 5
+)
 
 // hold is a tag's hold value on its way to the device.
 type hold struct {
@@ -20,6 +25,8 @@ type hold struct {
 	// reason and message say why it was not taken, and notBefore is when it is tried again.
 	reason, message string
 	notBefore       time.Time
+	// silences counts the attempts in a row that the device did not answer.
+	silences int
 }
 
 // reset has the value written anew.
@@ -107,8 +114,14 @@ func (r *Runtime) writeHoldValue(ctx context.Context, l *link, t *Tag, epoch uin
 		r.notifyLocked()
 		return true
 	}
-	h.reason, h.message = cmp.Or(result.Reason, string(driver.ReasonNotMeasured)), result.Message
 	h.notBefore = r.clock.Now().Add(holdRetry)
+	h.silences++
+	if result.answered {
+		h.silences = 0
+	}
+	if result.answered || h.silences >= holdSilences {
+		h.reason, h.message = cmp.Or(result.Reason, string(driver.ReasonNotMeasured)), result.Message
+	}
 	if !result.answered {
 		// The link is down, and would be for the others: they wait with this one.
 		for _, other := range r.holds[t.IOModule] {

@@ -31,6 +31,34 @@ func plantConfig(more ...string) string {
 
 const ioHolds, driveHolds = "set=25 valve=false", "speed=0"
 
+// A device that has just been lost refuses nothing: until that is known its hold values are on their way, and never an alarm that
+// says to mend them.
+//
+// Req: P-16b
+func TestADeviceThatIsBeingLostRefusesNoHoldValue(t *testing.T) {
+	bubble(t, func(t *testing.T, s *site) {
+		defer s.keepAlive()()
+		_, drive := plant(s)
+		after(10 * time.Second)
+		s.order(1, isa88.Running, "")
+		drive.cut()
+		s.order(2, isa88.Holding, "e")
+		told := ""
+		for range 100 {
+			after(100 * time.Millisecond)
+			for _, w := range s.Report().Outstanding {
+				if w.Reason != "" && !w.Unreachable {
+					t.Fatalf("told as refused: %+v", w)
+				}
+				told = w.Reason
+			}
+		}
+		if report := s.Report(); told != "Refused" || !report.Applied {
+			t.Errorf("the device was never told as lost: %s", inJSON(report))
+		}
+	})
+}
+
 // Req: P-16b (each state, with the device up, down, and returning)
 func TestHoldValuesInEveryState(t *testing.T) {
 	holds := map[isa88.State]bool{

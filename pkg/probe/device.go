@@ -1,8 +1,10 @@
 package probe
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
@@ -24,6 +26,23 @@ type Drivers struct {
 	// Now is the time by which simulated devices go on, and Start when they began; nil and zero leave that to the driver.
 	Now   func() time.Time
 	Start time.Time
+}
+
+// Dialer opens connections to devices of a protocol.
+type Dialer func(protocol v1alpha1.Protocol) func(ctx context.Context, network, address string) (net.Conn, error)
+
+// NewDrivers are all of them. They read credentials from a directory, and serial begins the connection serial numbers of EtherNet/IP,
+// which no two programs should share.
+func NewDrivers(dial Dialer, connects *driver.ConnectLimit, credentialsDir string, serial uint32) Drivers {
+	return Drivers{
+		Modbus: modbus.New(dial(v1alpha1.ProtocolModbus), connects),
+		OPCUA: opcua.New(dial(v1alpha1.ProtocolOPCUA), connects, opcua.Options{
+			Credentials: CredentialFiles(credentialsDir).Read, ApplicationKey: ApplicationKey,
+		}),
+		EtherNetIP: ethernetip.New(dial(v1alpha1.ProtocolEtherNetIP), connects, serial),
+		Now:        time.Now,
+		Start:      time.Now(),
+	}
 }
 
 // Open is an Open.

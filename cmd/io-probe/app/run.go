@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +15,6 @@ import (
 
 	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
-	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip"
-	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
-	"github.com/fieldplane/fieldplane/pkg/driver/opcua"
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
@@ -51,15 +47,7 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	dial := func(protocol v1alpha1.Protocol) func(context.Context, string, string) (net.Conn, error) {
 		return counted(driver.Dial, dials.MustCurryWith(prometheus.Labels{"protocol": string(protocol)}))
 	}
-	devices := probe.Drivers{
-		Modbus: modbus.New(dial(v1alpha1.ProtocolModbus), connects),
-		OPCUA: opcua.New(dial(v1alpha1.ProtocolOPCUA), connects, opcua.Options{
-			Credentials: probe.CredentialFiles(o.CredentialsDir).Read, ApplicationKey: probe.ApplicationKey,
-		}),
-		EtherNetIP: ethernetip.New(dial(v1alpha1.ProtocolEtherNetIP), connects, binary.BigEndian.Uint32(random[4:])),
-		Now:        time.Now,
-		Start:      time.Now(),
-	}
+	devices := probe.NewDrivers(dial, connects, o.CredentialsDir, binary.BigEndian.Uint32(random[4:]))
 	registry.MustRegister(
 		dials,
 		collectors.NewGoCollector(),

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,10 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
+	"github.com/fieldplane/fieldplane/apis/physical/v1alpha1"
 	"github.com/fieldplane/fieldplane/pkg/driver"
-	"github.com/fieldplane/fieldplane/pkg/driver/ethernetip"
-	"github.com/fieldplane/fieldplane/pkg/driver/modbus"
-	"github.com/fieldplane/fieldplane/pkg/driver/opcua"
 	"github.com/fieldplane/fieldplane/pkg/probe"
 	"github.com/fieldplane/fieldplane/pkg/probe/api"
 	"github.com/fieldplane/fieldplane/pkg/probe/podserver"
@@ -49,15 +46,8 @@ func Run(ctx context.Context, o *Options, log logr.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	connects := driver.NewConnectLimit(maxConnects)
-	drivers := probe.Drivers{
-		Modbus: modbus.New(driver.Dial, connects),
-		OPCUA: opcua.New(driver.Dial, connects, opcua.Options{
-			Credentials: probe.CredentialFiles(o.CredentialsDir).Read, ApplicationKey: probe.ApplicationKey,
-		}),
-		EtherNetIP: ethernetip.New(driver.Dial, connects, binary.BigEndian.Uint32(random[4:])),
-		Now:        time.Now,
-		Start:      time.Now(),
-	}
+	dial := func(v1alpha1.Protocol) func(context.Context, string, string) (net.Conn, error) { return driver.Dial }
+	drivers := probe.NewDrivers(dial, connects, o.CredentialsDir, binary.BigEndian.Uint32(random[4:]))
 	bootID := hex.EncodeToString(random[:8])
 	through := &probes{
 		client: func(address string) *probeclient.Client {

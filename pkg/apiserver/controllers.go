@@ -179,7 +179,7 @@ func (s *Server) AddControllers(settings ControllerSettings) error {
 			"runtimelink": links,
 			"unit": unit.New(unit.Options{
 				Client: s.Client.PhysicalV1alpha1(), Units: units, ControlModules: controlModules, Modules: modules,
-				Runtimes: links, Confirmed: states.Confirmed, Recorder: recorder, Clock: settings.Clock, Wall: settings.Clock.Now,
+				Runtimes: links, Evidence: states, Recorder: recorder, Clock: settings.Clock, Wall: settings.Clock.Now,
 				NewEpisode: func() string { return string(uuid.NewUUID()) },
 			}),
 		}

@@ -67,6 +67,7 @@ type Controller struct {
 	paces       *paces
 	connections *connections
 	streams     *streams
+	unstored    *unstored
 
 	sources []watch.Source
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
@@ -96,6 +97,7 @@ func New(o Options) *Controller {
 		hearts:      newHearts(o.Clock),
 		paces:       newPaces(o.Clock),
 		connections: newConnections(),
+		unstored:    newUnstored(),
 		queue:       newQueue("iomodule"),
 		probes:      newQueue("iomodule-probes"),
 	}
@@ -215,8 +217,12 @@ func (c *Controller) next(ctx context.Context) bool {
 // look again.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	module, err := c.modules.IOModules(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.unstored.set(key, false)
+		return 0, nil
+	}
 	if err != nil {
-		return 0, ignoreNotFound(err)
+		return 0, err
 	}
 	var (
 		v     verdict
@@ -228,10 +234,18 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 	} else {
 		v, keep, after, err = c.assessBound(module)
 	}
-	if err != nil || keep {
+	if err != nil {
 		return 0, err
 	}
+	if keep {
+		c.unstored.set(key, false)
+		return 0, nil
+	}
 	status := nextStatus(module, v, metav1.NewTime(c.clock.Now()))
+	fails := status.State != v1alpha1.ModuleOnline && status.State != module.Status.State
+	if !fails {
+		c.unstored.set(key, false)
+	}
 	if equality.Semantic.DeepEqual(status, module.Status) {
 		return after, nil
 	}
@@ -244,10 +258,15 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 	updated := module.DeepCopy()
 	updated.Status = status
 	_, err = c.client.IOModules(key.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) && status.State != v1alpha1.ModuleOnline && status.State != module.Status.State {
+	if apierrors.IsConflict(err) && fails {
 		err = c.storeAnyway(ctx, module, status)
 	}
-	return after, ignoreNotFound(err)
+	err = ignoreNotFound(err)
+	// A conflict is the cache being behind: what is newer than it is looked at in a moment.
+	if fails && !apierrors.IsConflict(err) {
+		c.unstored.set(key, err != nil)
+	}
+	return after, err
 }
 
 // storeAnyway stores a status that met a conflict by a patch, which the server applies to whatever is stored by then: who writes labels

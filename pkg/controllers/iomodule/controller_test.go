@@ -146,14 +146,17 @@ func (f *fakeProbe) breakStreams(andFallSilent bool) {
 
 // site is one namespace with its controllers.
 type site struct {
-	t      *testing.T
-	ctx    context.Context
-	host   *fake.Clientset
-	ours   *physicalfake.Clientset
-	probe  *fakeProbe
+	t     *testing.T
+	ctx   context.Context
+	host  *fake.Clientset
+	ours  *physicalfake.Clientset
+	probe *fakeProbe
+	// writes counts the statuses that were stored.
 	writes atomic.Int32
-	// refuse is how many of the next writes meet a conflict.
-	refuse     atomic.Int32
+	// refuse is how many of the next writes meet a conflict; it is negative once one was tried after them.
+	refuse atomic.Int32
+	// full: no write of a status has space.
+	full       atomic.Bool
 	informs    physicalinformers.SharedInformerFactory
 	kube       informers.SharedInformerFactory
 	running    sync.WaitGroup
@@ -203,10 +206,13 @@ func (s *site) versionModules() {
 		}
 		is := stored.(*v1alpha1.IOModule)
 		if action.GetSubresource() == "status" {
-			s.writes.Add(1)
+			if s.full.Load() {
+				return true, nil, errors.New("etcdserver: mvcc: database space exceeded")
+			}
 			if s.refuse.Add(-1) >= 0 || update.ResourceVersion != is.ResourceVersion {
 				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "iomodules"}, update.Name, errors.New("it is newer"))
 			}
+			s.writes.Add(1)
 			update.Spec, update.ObjectMeta = is.Spec, is.ObjectMeta
 		} else {
 			update.Status = is.Status
@@ -579,10 +585,13 @@ func TestModulesOfAController(t *testing.T) {
 	c.Step(29 * time.Second)
 	s.await("h", v1alpha1.ModuleOnline, ReasonControllerAlive)
 	s.await("stopped", v1alpha1.ModuleOnline, ReasonControllerAlive)
-	s.eventually("timers are set", c.HasWaiters)
-	c.Step(time.Second)
-	s.await("stopped", v1alpha1.ModuleOffline, ReasonControllerSilent)
-	s.await("h", v1alpha1.ModuleOffline, ReasonControllerSilent)
+	s.passes(c, "what was found Online is Offline", s.is("stopped", ReasonControllerSilent))
+	s.passes(c, "what was heard is Offline", s.is("h", ReasonControllerSilent))
+	for _, name := range []string{"stopped", "h"} {
+		if state := s.module(name).Status.State; state != v1alpha1.ModuleOffline {
+			t.Errorf("%s is %s", name, state)
+		}
+	}
 
 	alive := controller("sim", v1alpha1.ControllerSimulated, -30*time.Second)
 	alive.Status.LastAlive = &metav1.Time{Time: c.Now()}
@@ -612,8 +621,8 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.await("flow", v1alpha1.ModuleOnline, api.ReasonConnected)
-	if n := s.writes.Load(); n < 4 {
-		t.Errorf("%d writes", n)
+	if left := s.refuse.Load(); left >= 0 {
+		t.Errorf("%d more conflicts were to be met", left)
 	}
 }
 

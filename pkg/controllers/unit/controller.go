@@ -44,8 +44,7 @@ type Options struct {
 	ControlModules physicalinformers.ControlModuleInformer
 	Modules        physicalinformers.IOModuleInformer
 	Runtimes       Runtimes
-	// Confirmed tells whether a module is Online by evidence of this leadership (P-16c).
-	Confirmed func(module types.NamespacedName, uid types.UID) bool
+	Evidence       Evidence
 	// Recorder writes Events into the host cluster.
 	Recorder record.EventRecorder
 	// Clock measures what passes; Wall is the time that is stored, which somebody may set.
@@ -55,6 +54,16 @@ type Options struct {
 	NewEpisode func() string
 }
 
+// Evidence is what is known of modules beyond what is stored of them; *iomodule.Controller is one.
+type Evidence interface {
+	// Confirmed tells whether a module is Online by evidence of this leadership (P-16c).
+	Confirmed(module types.NamespacedName, uid types.UID) bool
+	// Unstored tells whether a module was found in a state other than Online that the store has yet to take (P-16b).
+	Unstored(module types.NamespacedName) bool
+	// OnUnstored has a function called whenever what Unstored says of a module has changed.
+	OnUnstored(changed func(module types.NamespacedName))
+}
+
 // Controller reconciles Units.
 type Controller struct {
 	client   physicalclient.PhysicalV1alpha1Interface
@@ -62,7 +71,7 @@ type Controller struct {
 	clock    clock.WithTicker
 	// began is when its Run did.
 	began      time.Time
-	confirmed  func(types.NamespacedName, types.UID) bool
+	evidence   Evidence
 	wall       func() time.Time
 	newEpisode func() string
 
@@ -86,7 +95,7 @@ type Controller struct {
 // New returns a controller that does nothing before Run, and has the runtimes tell it of changes.
 func New(o Options) *Controller {
 	c := &Controller{
-		client: o.Client, runtimes: o.Runtimes, confirmed: o.Confirmed, clock: o.Clock, wall: o.Wall, newEpisode: o.NewEpisode,
+		client: o.Client, runtimes: o.Runtimes, evidence: o.Evidence, clock: o.Clock, wall: o.Wall, newEpisode: o.NewEpisode,
 		units: o.Units.Lister(), modules: o.Modules.Lister(),
 		required:    newRequired(),
 		newestUnits: newNewest[*v1alpha1.Unit](), newestModules: newNewest[*v1alpha1.IOModule](),
@@ -111,6 +120,7 @@ func New(o Options) *Controller {
 		watch.OnChange(o.Modules.Informer(), c.moduleChanged),
 	}
 	o.Runtimes.OnChange(func(unit types.NamespacedName) { c.queue.Add(unit) })
+	o.Evidence.OnUnstored(func(module types.NamespacedName) { c.urge(c.required.unitsOf(module)) })
 	return c
 }
 
@@ -154,7 +164,12 @@ func (c *Controller) controlModuleChanged(before, after metav1.Object) {
 	} else if before != nil {
 		concerned = c.required.remove(keyOf(before))
 	}
-	for _, unit := range concerned {
+	c.urge(concerned)
+}
+
+// urge has Units decided on before all that is not urgent.
+func (c *Controller) urge(units []types.NamespacedName) {
+	for _, unit := range units {
 		c.urgency.mark(unit)
 		c.queue.Add(unit)
 	}

@@ -57,6 +57,9 @@ type plant struct {
 	stored func(*v1alpha1.Unit)
 	// unmeasured are modules of which nothing was heard in this leadership.
 	unmeasured map[string]bool
+	// unstored are modules of which the store does not take what they are found to be.
+	unstored   map[string]bool
+	onUnstored func(module types.NamespacedName)
 	episodes   int
 	events     []string
 }
@@ -86,7 +89,7 @@ var (
 )
 
 func newPlant(t testing.TB) *plant {
-	p := &plant{t: t, fake: fake.NewSimpleClientset(), runtimes: newRuntimes(), clock: &wallClock{}, unmeasured: map[string]bool{}}
+	p := &plant{t: t, fake: fake.NewSimpleClientset(), runtimes: newRuntimes(), clock: &wallClock{}, unmeasured: map[string]bool{}, unstored: map[string]bool{}}
 	p.fake.PrependReactor("*", "*", p.serve)
 	return p
 }
@@ -360,6 +363,36 @@ func (p *plant) told(reason string) []string {
 // cacheSync is how long it takes until the controllers begin.
 const cacheSync = 150 * time.Millisecond
 
+// evidence is what a plant's modules are found to be.
+type evidence struct{ *plant }
+
+func (e evidence) Confirmed(module types.NamespacedName, uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.unmeasured[module.Name] && uid == types.UID("uid-of-"+module.Name)
+}
+
+func (e evidence) Unstored(module types.NamespacedName) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.unstored[module.Name]
+}
+
+func (e evidence) OnUnstored(changed func(types.NamespacedName)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.onUnstored = changed
+}
+
+// fails has a module be found in a state that the store does not take, or does by now.
+func (p *plant) fails(name string, unstored bool) {
+	p.mu.Lock()
+	p.unstored[name] = unstored
+	changed := p.onUnstored
+	p.mu.Unlock()
+	changed(types.NamespacedName{Namespace: ns, Name: name})
+}
+
 // leader is one leadership.
 type leader struct {
 	cancel  context.CancelFunc
@@ -375,12 +408,7 @@ func (p *plant) lead() *leader {
 	physical := l.informs.Physical().V1alpha1()
 	c := New(Options{
 		Client: p.fake.PhysicalV1alpha1(), Units: physical.Units(), ControlModules: physical.ControlModules(), Modules: physical.IOModules(),
-		Runtimes: p.runtimes,
-		Confirmed: func(module types.NamespacedName, uid types.UID) bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return !p.unmeasured[module.Name] && uid == types.UID("uid-of-"+module.Name)
-		},
+		Runtimes: p.runtimes, Evidence: evidence{p},
 		Recorder: p, Clock: clock.RealClock{}, Wall: p.clock.Now,
 		NewEpisode: func() string {
 			p.mu.Lock()

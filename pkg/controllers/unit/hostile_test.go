@@ -171,6 +171,40 @@ func TestAWriterWithoutAPauseKeepsNoUnitRunning(t *testing.T) {
 	}
 }
 
+// The same of a fault that the store does not take, which this controller then cannot see.
+//
+// Req: P-16b
+func TestAFaultThatCannotBeStoredEndsTheWordThatAllIsWell(t *testing.T) {
+	inPlant(t, func(t *testing.T, p *plant) {
+		state := func(unit string) isa88.State {
+			p.runtimes.mu.Lock()
+			defer p.runtimes.mu.Unlock()
+			return p.runtimes.of(unit).order.State
+		}
+		for _, name := range []string{"flow", "level"} {
+			p.module(name, v1alpha1.ModuleOnline)
+		}
+		p.unit("reactor", isa88.Running, "flow", "level")
+		p.unit("tank", isa88.Running, "level")
+		p.unit("idle", isa88.Idle, "flow")
+		p.lead()
+		p.fails("flow", true)
+		synctest.Wait()
+		// What reminds the controller of the Unit changes nothing.
+		p.runtimes.set("reactor", func(u *told) { u.report.Runtime.BootID = "another" })
+		time.Sleep(2 * patrolPeriod)
+		if reactor, tank, idle := state("reactor"), state("tank"), state("idle"); reactor != "" || tank != isa88.Running || idle != isa88.Idle {
+			t.Errorf("told reactor %q, tank %q, idle %q", reactor, tank, idle)
+		}
+		p.want("reactor", isa88.Running)
+		p.fails("flow", false)
+		synctest.Wait()
+		if reactor := state("reactor"); reactor != isa88.Running {
+			t.Errorf("once it is stored, or over, told %q", reactor)
+		}
+	})
+}
+
 // A runtime that hears "Running" of a server that cannot store a fault would never hold by itself.
 //
 // Req: P-16b

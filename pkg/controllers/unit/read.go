@@ -75,7 +75,7 @@ func (c *Controller) liveFacts(ctx context.Context, key types.NamespacedName) (f
 		if m := stored[name]; m != nil {
 			c.newestModules.remember(m)
 			is = c.see(m)
-			is.confirmed = is.state == v1alpha1.ModuleOnline && c.confirmed(types.NamespacedName{Namespace: key.Namespace, Name: name}, m.UID)
+			is.confirmed = is.state == v1alpha1.ModuleOnline && c.evidence.Confirmed(types.NamespacedName{Namespace: key.Namespace, Name: name}, m.UID)
 		}
 		modules = append(modules, is)
 	}

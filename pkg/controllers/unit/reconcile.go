@@ -3,6 +3,7 @@ package unit
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -77,7 +78,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 			}
 			return work.Again{}, ignoreNotFound(err)
 		}
-		if order := orderOf(stored, f.runtime); !c.storeSilent.Load() || !isa88.Holdable(order.State) {
+		if order := orderOf(stored, f.runtime); isa88.Holdable(order.State) && c.storeMisses(f) {
+			// As if the server were away: it cannot hold, and the runtime does if it loses the device too (P-16b).
+			c.runtimes.Forget(key)
+		} else {
 			c.runtimes.Tell(key, order)
 		}
 		return work.After(d.after), unread
@@ -86,6 +90,13 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return work.Backoff(), nil
 	}
 	return work.Again{}, conflict
+}
+
+// storeMisses tells whether the store may lack a fault of a module that the Unit requires: it does not answer, or takes none.
+func (c *Controller) storeMisses(f facts) bool {
+	return c.storeSilent.Load() || slices.ContainsFunc(f.modules, func(m module) bool {
+		return c.evidence.Unstored(types.NamespacedName{Namespace: f.unit.Namespace, Name: m.name})
+	})
 }
 
 // holds tells whether a decision takes a Unit that could go on out of harm.

@@ -4,7 +4,6 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,8 +52,7 @@ func TestAFaultThatTheStoreDoesNotTakeIsTold(t *testing.T) {
 			s.full.Store(true)
 			s.probe.say(says("flow", true, false, "Timeout"))
 			s.eventually("it is told", func() bool { return s.controller.Unstored(flow) && told.Load() == 1 })
-			// Trying again is no news.
-			time.Sleep(50 * time.Millisecond)
+			s.eventually("it is tried again, which is no news", func() bool { return s.noSpace.Load() > 3 })
 			s.full.Store(!tc.heals)
 			tc.then(s)
 			s.eventually("it is over", func() bool { return !s.controller.Unstored(flow) && told.Load() == 2 })

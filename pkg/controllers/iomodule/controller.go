@@ -213,44 +213,41 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile writes a module's status if it has changed, against the resourceVersion that it was judged by, and says when to
-// look again.
+// reconcile has a module's status be stored, says when to look again, and tells whoever goes by what is stored if it cannot be.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	module, err := c.modules.IOModules(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.unstored.set(key, false)
-		return 0, nil
+	after, failed, err := c.settle(ctx, key)
+	// A conflict is the cache being behind: what is newer than it is looked at in a moment.
+	if !apierrors.IsConflict(err) {
+		c.unstored.set(key, failed && err != nil)
 	}
+	return after, err
+}
+
+// settle writes a module's status if it has changed, against the resourceVersion that it was judged by, and says when to look
+// again, and whether the module left the stored state for one that is not Online.
+func (c *Controller) settle(ctx context.Context, key types.NamespacedName) (after time.Duration, failed bool, err error) {
+	module, err := c.modules.IOModules(key.Namespace).Get(key.Name)
 	if err != nil {
-		return 0, err
+		return 0, false, ignoreNotFound(err)
 	}
 	var (
-		v     verdict
-		keep  bool
-		after time.Duration
+		v    verdict
+		keep bool
 	)
 	if networkprobe.Monitors(module) {
 		v, keep, err = c.assessProbed(module, nil)
 	} else {
 		v, keep, after, err = c.assessBound(module)
 	}
-	if err != nil {
-		return 0, err
-	}
-	if keep {
-		c.unstored.set(key, false)
-		return 0, nil
+	if err != nil || keep {
+		return 0, false, err
 	}
 	status := nextStatus(module, v, metav1.NewTime(c.clock.Now()))
-	fails := status.State != v1alpha1.ModuleOnline && status.State != module.Status.State
-	if !fails {
-		c.unstored.set(key, false)
-	}
 	if equality.Semantic.DeepEqual(status, module.Status) {
-		return after, nil
+		return after, false, nil
 	}
 	if wait := c.paces.wait(key, &module.Status, &status); wait > 0 {
-		return wait, nil
+		return wait, false, nil
 	}
 	if before := module.Status.State; before != status.State {
 		klog.FromContext(ctx).Info("Module", "module", klog.KObj(module), "before", before, "state", status.State, "reason", status.Reason)
@@ -258,15 +255,11 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (t
 	updated := module.DeepCopy()
 	updated.Status = status
 	_, err = c.client.IOModules(key.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) && fails {
+	failed = status.State != v1alpha1.ModuleOnline && status.State != module.Status.State
+	if apierrors.IsConflict(err) && failed {
 		err = c.storeAnyway(ctx, module, status)
 	}
-	err = ignoreNotFound(err)
-	// A conflict is the cache being behind: what is newer than it is looked at in a moment.
-	if fails && !apierrors.IsConflict(err) {
-		c.unstored.set(key, err != nil)
-	}
-	return after, err
+	return after, failed, ignoreNotFound(err)
 }
 
 // storeAnyway stores a status that met a conflict by a patch, which the server applies to whatever is stored by then: who writes labels

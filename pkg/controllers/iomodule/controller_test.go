@@ -155,8 +155,9 @@ type site struct {
 	writes atomic.Int32
 	// refuse is how many of the next writes meet a conflict; it is negative once one was tried after them.
 	refuse atomic.Int32
-	// full: no write of a status has space.
+	// full: no write of a status has space; noSpace is how many had none.
 	full       atomic.Bool
+	noSpace    atomic.Int32
 	informs    physicalinformers.SharedInformerFactory
 	kube       informers.SharedInformerFactory
 	running    sync.WaitGroup
@@ -207,6 +208,7 @@ func (s *site) versionModules() {
 		is := stored.(*v1alpha1.IOModule)
 		if action.GetSubresource() == "status" {
 			if s.full.Load() {
+				s.noSpace.Add(1)
 				return true, nil, errors.New("etcdserver: mvcc: database space exceeded")
 			}
 			if s.refuse.Add(-1) >= 0 || update.ResourceVersion != is.ResourceVersion {
